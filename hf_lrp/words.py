@@ -1,0 +1,186 @@
+"""Sub-word pieces: which of them form a word, and how they are shown to a reader.
+
+Tokenizers mark words in one of five ways, told apart by looking at the tokens of the sentence:
+
+| marking | example | used by |
+| --- | --- | --- |
+| `▁` before a word | `▁Hel`, `lo` | SentencePiece: Marian, T5, mBART, M2M100, NLLB |
+| `Ġ` before a word, bytes as characters | `ĠHel`, `lo` | GPT-2 style: BART |
+| `</w>` after a word | `Hel`, `lo</w>` | FSMT, XLM |
+| `@@` after a piece that goes on | `Hel@@`, `lo` | subword-nmt, fairseq |
+| `##` before a piece that goes on | `Hel`, `##lo` | WordPiece: BERT |
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from enum import Enum
+from functools import cache
+
+WORD_START = "▁"
+_APOSTROPHES_AND_HYPHENS = frozenset("'`-\u2019\u02bc\uff07\u00b4\u2010\u2011\u05be")
+# How the Unicode names of characters start that are written without spaces between words.
+_UNSPACED_SCRIPTS = ("CJK ", "IDEOGRAPHIC ", "HIRAGANA ", "KATAKANA", "HALFWIDTH KATAKANA ", "BOPOMOFO ")
+_UNSPACED_SCRIPTS += ("THAI ", "LAO ", "KHMER ", "MYANMAR ")
+
+
+class Marking(Enum):
+    """How a tokenizer marks where words start or end."""
+
+    SENTENCEPIECE = "▁"
+    BYTE_LEVEL = "Ġ"
+    WORD_END = "</w>"
+    CONTINUES = "@@"
+    WORDPIECE = "##"
+    NONE = ""
+
+
+def detect_marking(tokens: Sequence[str]) -> Marking:
+    """The marking that the tokens of a sentence show; `Marking.NONE` where there is no sign of any."""
+    for marking in (Marking.SENTENCEPIECE, Marking.BYTE_LEVEL, Marking.WORDPIECE):
+        if any(token.startswith(marking.value) for token in tokens):
+            return marking
+    for marking in (Marking.WORD_END, Marking.CONTINUES):
+        if any(token.endswith(marking.value) and token != marking.value for token in tokens):
+            return marking
+    return Marking.NONE
+
+
+def group_words(tokens: Sequence[str], special: Sequence[bool]) -> tuple[int, ...]:
+    """The index of the word that each token belongs to: starts at 0 and never decreases.
+
+    A special token, a token that starts with a character of a script written without spaces (Chinese,
+    Japanese, Thai, ...) and a token of sentence punctuation are words of their own. Apostrophes, hyphens and
+    the point in `3.5` stay in their word. A `▁` that stands alone belongs to the word after it. Tokens
+    without any marking are words of their own: without markers nothing tells where a word ends.
+    """
+    if len(tokens) != len(special):
+        raise ValueError(
+            f"{len(tokens)} tokens but {len(special)} flags for special tokens; give one flag per token."
+        )
+    marking = detect_marking(
+        [token for token, is_special in zip(tokens, special, strict=True) if not is_special]
+    )
+    texts = [_bare(token, marking) for token in tokens]
+    alone = [is_special or _is_word_alone(texts, i) for i, is_special in enumerate(special)]
+    words: list[int] = []
+    for i, token in enumerate(tokens):
+        if i == 0:
+            words.append(0)
+            continue
+        if tokens[i - 1] == marking.value and marking in (Marking.SENTENCEPIECE, Marking.BYTE_LEVEL):
+            joins = not special[i] and not token.startswith(marking.value)
+        else:
+            joins = not alone[i] and not alone[i - 1] and _continues(tokens[i - 1], token, marking)
+        words.append(words[-1] + (not joins))
+    return tuple(words)
+
+
+def join_words(tokens: Sequence[str], words: Sequence[int], marking: Marking) -> tuple[str, ...]:
+    """The text of each word, given the word that each token belongs to."""
+    pieces: list[list[str]] = [[] for _ in range(words[-1] + 1)]
+    for token, word in zip(tokens, words, strict=True):
+        pieces[word].append(token)
+    return tuple(_join_pieces(word, marking) for word in pieces)
+
+
+def _join_pieces(pieces: Sequence[str], marking: Marking) -> str:
+    """The pieces of one word as a reader writes it, without markers; a lone `▁` stays what it is."""
+    if marking is Marking.BYTE_LEVEL:
+        joined = _decode_bytes("".join(pieces))
+    elif marking in (Marking.SENTENCEPIECE, Marking.WORD_END):
+        joined = "".join(pieces).replace(marking.value, " ")
+    else:
+        joined = "".join(_bare(piece, marking) for piece in pieces)
+    return " ".join(joined.split()) or "".join(pieces)
+
+
+def display_tokens(tokens: Sequence[str]) -> tuple[str, ...]:
+    """Tokens as tables and plots show them, one label per token.
+
+    `▁` marks the start of a word, whether the tokenizer writes `▁` or `Ġ`, and the end of a word where it
+    writes `</w>`. The characters that stand for bytes in GPT-2 style tokens are decoded where they form text.
+    `##`, `@@` and byte tokens such as `<0x0A>` stay. Control characters become escapes, an empty token `∅`.
+    """
+    marking = detect_marking(tokens)
+    return tuple(_visible(_readable(token, marking)) for token in tokens)
+
+
+def _readable(token: str, marking: Marking) -> str:
+    if marking is Marking.BYTE_LEVEL:
+        text = _bare(token, marking)
+        return WORD_START + text if token.startswith(marking.value) else text
+    if marking is Marking.WORD_END and token.endswith(marking.value):
+        return token.removesuffix(marking.value) + WORD_START
+    return token
+
+
+def _visible(text: str) -> str:
+    def escape(char: str) -> str:
+        return (
+            char.encode("unicode_escape").decode()
+            if unicodedata.category(char) in ("Cc", "Zl", "Zp")
+            else char
+        )
+
+    return "".join(map(escape, text)) or "∅"
+
+
+def _bare(token: str, marking: Marking) -> str:
+    """The token without its marker, and as text where it is written in bytes."""
+    match marking:
+        case Marking.SENTENCEPIECE | Marking.WORDPIECE:
+            return token.removeprefix(marking.value)
+        case Marking.BYTE_LEVEL:
+            return _decode_bytes(token.removeprefix(marking.value))
+        case Marking.WORD_END | Marking.CONTINUES:
+            return token.removesuffix(marking.value)
+    return token
+
+
+def _continues(previous: str, token: str, marking: Marking) -> bool:
+    """Whether `token` goes on with the word of `previous`, by their markers alone."""
+    match marking:
+        case Marking.SENTENCEPIECE | Marking.BYTE_LEVEL:
+            return not token.startswith(marking.value)
+        case Marking.WORD_END:
+            return not previous.endswith(marking.value)
+        case Marking.CONTINUES:
+            return previous.endswith(marking.value)
+        case Marking.WORDPIECE:
+            return token.startswith(marking.value)
+    return False
+
+
+def _is_word_alone(texts: Sequence[str], i: int) -> bool:
+    text = texts[i]
+    if text and unicodedata.name(text[0], "").startswith(_UNSPACED_SCRIPTS):
+        return True
+    if not text or not all(unicodedata.category(char).startswith("P") for char in text):
+        return False
+    if _APOSTROPHES_AND_HYPHENS.issuperset(text):
+        return False
+    inside_number = 0 < i < len(texts) - 1 and texts[i - 1][-1:].isdigit() and texts[i + 1][:1].isdigit()
+    return not (text in ".,:" and inside_number)
+
+
+@cache
+def _byte_of_character() -> dict[str, int]:
+    """GPT-2's map: printable Latin-1 stands for itself, the other bytes are characters from U+0100 on."""
+    printable = [
+        *range(ord("!"), ord("~") + 1),
+        *range(ord("¡"), ord("¬") + 1),
+        *range(ord("®"), ord("ÿ") + 1),
+    ]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+
+
+def _decode_bytes(text: str) -> str:
+    """Text of a GPT-2 style token; what is no complete UTF-8, such as half a character, stays as it is."""
+    table = _byte_of_character()
+    try:
+        return bytes(table[char] for char in text).decode("utf-8")
+    except (KeyError, UnicodeDecodeError):
+        return text
