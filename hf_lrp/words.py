@@ -21,8 +21,10 @@ from functools import cache
 WORD_START = "▁"
 _APOSTROPHES_AND_HYPHENS = frozenset("'`-\u2019\u02bc\uff07\u00b4\u2010\u2011\u05be")
 # How the Unicode names of characters start that are written without spaces between words.
-_UNSPACED_SCRIPTS = ("CJK ", "IDEOGRAPHIC ", "HIRAGANA ", "KATAKANA", "HALFWIDTH KATAKANA ", "BOPOMOFO ")
-_UNSPACED_SCRIPTS += ("THAI ", "LAO ", "KHMER ", "MYANMAR ")
+_UNSPACED_SCRIPTS = (
+    *("CJK ", "IDEOGRAPHIC ", "HIRAGANA ", "KATAKANA", "HALFWIDTH KATAKANA ", "BOPOMOFO "),
+    *("THAI ", "LAO ", "KHMER ", "MYANMAR "),
+)
 
 
 class Marking(Enum):

@@ -1,5 +1,7 @@
 """Grouping of sub-word pieces into words, and their labels."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,7 +87,11 @@ def test_no_tokens_and_a_wrong_number_of_flags():
 
 
 pieces = st.lists(
-    st.tuples(st.sampled_from(["▁", "", "Ġ", "##"]), st.text(min_size=0, max_size=4), st.sampled_from(["", "@@", "</w>"])),
+    st.tuples(
+        st.sampled_from(["▁", "", "Ġ", "##"]),
+        st.text(min_size=0, max_size=4),
+        st.sampled_from(["", "@@", "</w>"]),
+    ),
     min_size=1,
 )
 
@@ -95,14 +101,21 @@ def test_words_start_at_zero_and_grow_by_at_most_one(parts, random):
     tokens = ["".join(part) for part in parts]
     words = group_words(tokens, [random.random() < 0.2 for _ in tokens])
     assert words[0] == 0
-    assert all(b - a in (0, 1) for a, b in zip(words, words[1:], strict=False))
+    assert all(b - a in (0, 1) for a, b in pairwise(words))
     assert len(join_words(tokens, words, detect_marking(tokens))) == words[-1] + 1
     assert len(display_tokens(tokens)) == len(tokens)
 
 
 def test_labels_show_where_words_start():
     assert display_tokens(["▁Hel", "lo", "<0x0A>", "</s>"]) == ("▁Hel", "lo", "<0x0A>", "</s>")
-    assert display_tokens(["Hel", "lo", "Ġcaf", "Ã©", "ĠâĢĻ", "ł"]) == ("Hel", "lo", "▁caf", "é", "▁\u2019", "ł")
+    assert display_tokens(["Hel", "lo", "Ġcaf", "Ã©", "ĠâĢĻ", "ł"]) == (
+        "Hel",
+        "lo",
+        "▁caf",
+        "é",
+        "▁\u2019",
+        "ł",
+    )
     assert display_tokens(["Hel", "lo</w>"]) == ("Hel", "lo▁")
     assert display_tokens(["Hel@@", "lo"]) == ("Hel@@", "lo")
     assert display_tokens(["a\nb", "", "\t"]) == ("a\\nb", "∅", "\\t")
