@@ -1,0 +1,84 @@
+"""The tables for the terminal."""
+
+import io
+
+import pytest
+from example_contributions import make_contributions
+from rich.cells import cell_len
+from rich.console import Console
+
+CHINESE = ("▁", "我们", "看", "书", "。", "</s>")
+
+
+def rendered(contributions, width: int, **options) -> str:
+    console = Console(file=io.StringIO(), width=width, **options)
+    console.print(contributions.table())
+    return console.file.getvalue()
+
+
+def test_the_table_reads_like_this():
+    contributions = make_contributions(("▁The", "▁cat", "</s>"), ("▁Le", "▁chat", "</s>"))
+    lines = str(contributions).splitlines()
+    assert lines[0].startswith("made-up/en-fr: 3 source tokens, 3 steps, mean R(source) 0.")
+    assert "conservation error 3e-07" in str(contributions)
+    assert "note: float16 weights were propagated in float32" in lines
+    assert lines[-4].split() == [
+        "step",
+        "predicted",
+        "p",
+        "R(src)",
+        "R(tgt)",
+        "top",
+        "source",
+        "top",
+        "prefix",
+    ]
+    step, predicted, probability, source, target, *top = lines[-2].split()
+    assert (step, predicted, target) == ("2", "▁chat", f"{contributions.target_total[1]:.3f}")
+    assert probability == f"{contributions.probability[1]:.2f}"
+    assert source == f"{contributions.source_total[1]:.3f}"
+    largest = contributions.source_tokens[contributions.source[1].argmax()]
+    assert top[0] == largest
+    assert "▁Le" in top
+
+
+@pytest.mark.parametrize("length", [1, 5, 60])
+@pytest.mark.parametrize("tokens", [["▁word"], list(CHINESE), ["▁" + "long" * 20], ["[bold]", "▁e\u0301"]])
+def test_lines_fit_into_80_columns(length, tokens):
+    tokens = (tokens * length)[:length]
+    contributions = make_contributions(tokens, tokens)
+    lines = str(contributions).splitlines()
+    assert len(lines) < length + 8
+    assert all(cell_len(line) <= 80 for line in lines)
+    for width in (80, 200):
+        assert all(cell_len(line) <= width for line in rendered(contributions, width).splitlines())
+
+
+def test_columns_stay_aligned_with_wide_characters():
+    lines = str(make_contributions(CHINESE, CHINESE)).splitlines()[-6:]
+    assert len({cell_len(line[: line.index(".")]) for line in lines}) == 1
+
+
+def test_repeated_tokens_are_told_apart():
+    text = str(make_contributions(("▁the", "▁cat", "▁the"), ("▁le", "</s>")))
+    assert "▁the#1" in text
+    assert "▁the#3" in text
+    assert "▁cat#" not in text
+
+
+def test_a_wide_console_shows_more_inputs():
+    tokens = [f"▁w{i}" for i in range(30)]
+    contributions = make_contributions(tokens, tokens)
+    assert rendered(contributions, 200).count("%") > rendered(contributions, 80).count("%")
+
+
+def test_strong_and_negative_shares_are_coloured():
+    shares = make_contributions().source.clone()
+    shares[2, 2] = -0.9
+    text = rendered(make_contributions(source=shares), 80, force_terminal=True, color_system="standard")
+    assert "\x1b[1;37;44m" in text
+    assert "\x1b[37;41m▁sleep -90%" in text
+
+
+def test_markup_in_tokens_is_shown_as_it_is():
+    assert "[red]" in rendered(make_contributions(("[red]", "[/]")), 80)
