@@ -1,0 +1,227 @@
+"""How relevance goes back through the parts of a layer: attention, feed-forward, and the residual around each.
+
+Blocks are built from the description of a model family (:mod:`hf_lrp.families`); they hold a model's own modules,
+which must have been exchanged for their counterparts before relevance can pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from hf_lrp import rules
+from hf_lrp.modules import Tape, Window
+
+# Heads are processed together while their intermediate tensors stay below this many elements.
+HEAD_BLOCK = 2**22
+
+# Takes what cross-attention sends to the encoder output, [source positions, steps, d].
+Leak = Callable[[Tensor], None]
+
+
+class UnknownStructure(RuntimeError):
+    """A layer's forward pass is not what its description assumes, so nothing would be right."""
+
+
+class Block(Protocol):
+    """What stands between a residual's two ends."""
+
+    @property
+    def linears(self) -> tuple[Any, ...]:
+        """Its linear layers."""
+
+    def entry(self, tape: Tape) -> Tensor:
+        """The block's input, [length, d]."""
+
+    def exit(self, tape: Tape) -> Tensor:
+        """The block's output, [length, d]."""
+
+    def check(self, tape: Tape) -> None:
+        """Raise if the block's forward pass was not the assumed one."""
+
+    def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
+        """From output to input, and the window that the input's relevance covers."""
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """``fc2(activation(fc1(x)))``; relevance passes the activation unchanged."""
+
+    fc1: Any
+    fc2: Any
+    activation: Callable[[Tensor], Tensor]
+
+    @property
+    def linears(self) -> tuple[Any, ...]:
+        return self.fc1, self.fc2
+
+    def entry(self, tape: Tape) -> Tensor:
+        return tape.input(self.fc1)
+
+    def exit(self, tape: Tape) -> Tensor:
+        return tape.output(self.fc2)
+
+    def check(self, tape: Tape) -> None:
+        require_equal(tape.input(self.fc2), self.activation(tape.output(self.fc1)), "feed-forward activation")
+
+    def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
+        return self.fc1.relprop(window, self.fc2.relprop(window, relevance)), window
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Multi-head attention: of a sequence to itself (``causal`` or not), or to the encoder's output."""
+
+    q: Any
+    k: Any
+    v: Any
+    out: Any
+    heads: int
+    scale: float
+    causal: bool = False
+    cross: bool = False
+
+    @property
+    def linears(self) -> tuple[Any, ...]:
+        return self.q, self.k, self.v, self.out
+
+    def entry(self, tape: Tape) -> Tensor:
+        return tape.input(self.q)
+
+    def exit(self, tape: Tape) -> Tensor:
+        return tape.output(self.out)
+
+    def check(self, tape: Tape) -> None:
+        query, key, value = (self._split(tape.output(module)) for module in (self.q, self.k, self.v))
+        attended = self._weights(query, key, 0) @ value
+        require_equal(tape.input(self.out), attended.transpose(0, 1).flatten(1), "attention")
+
+    def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
+        to_query, to_keys, keys = self._back(window, relevance)
+        if self.cross:
+            leak(to_keys)
+            return to_query, window
+        return join(to_query, window, to_keys, keys), keys
+
+    def _back(self, window: Window, relevance: Tensor) -> tuple[Tensor, Tensor, Window]:
+        keys = self._key_window(window)
+        relevance = self._split(self.out.relprop(window, relevance))
+        query = self._split(window.output(self.q))
+        key, value = self._split(keys.output(self.k)), self._split(keys.output(self.v))
+        weights = self._weights(query, key, window.positions.start or 0)
+        parts = [
+            rules.attention(window.rule, query[h] * self.scale, key[h], value[h], weights[h], relevance[h], window.own_step)
+            for h in self._head_slices(weights, relevance)
+        ]
+        to_query, to_key, to_value = (self._merge([part[i] for part in parts]) for i in range(3))
+        to_keys = self.k.relprop(keys, to_key)
+        return self.q.relprop(window, to_query), to_keys.add_(self.v.relprop(keys, to_value)), keys
+
+    def _key_window(self, window: Window) -> Window:
+        if self.cross:
+            return replace(window, positions=slice(None), lag=None, own_step=False)
+        if window.own_step:
+            return replace(window, positions=slice(0, window.positions.stop), lag=window.positions.start, own_step=False)
+        return window
+
+    def _weights(self, query: Tensor, key: Tensor, first: int) -> Tensor:
+        """Attention weights [heads, q, k] of queries whose first one stands at position ``first``."""
+        scores = (query * self.scale) @ key.transpose(1, 2)
+        if self.causal:
+            future = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).triu(first + 1)
+            scores = scores.masked_fill(future, float("-inf"))
+        return scores.softmax(-1)
+
+    def _split(self, x: Tensor) -> Tensor:
+        """[positions, (steps,) d] -> [heads, positions, (steps,) d / heads]"""
+        return x.unflatten(-1, (self.heads, -1)).movedim(-2, 0)
+
+    @staticmethod
+    def _merge(parts: list[Tensor]) -> Tensor:
+        """[heads, positions, steps, e] in pieces -> [positions, steps, heads * e]"""
+        return torch.cat(parts).movedim(0, -2).flatten(-2)
+
+    @staticmethod
+    def _head_slices(weights: Tensor, relevance: Tensor) -> list[slice]:
+        heads, queries, keys = weights.shape
+        steps, width = relevance.shape[2:]
+        size = max(1, HEAD_BLOCK // (queries * keys * (max(steps, keys) + 4 * width)))
+        return [slice(start, start + size) for start in range(0, heads, size)]
+
+
+@dataclass(frozen=True)
+class Residual:
+    """``x + block(norm(x))`` (norm first) or ``norm(x + block(x))``."""
+
+    block: Any
+    norm: Any
+    norm_first: bool
+
+    def replay(self, tape: Tape, x: Tensor) -> Tensor:
+        """What comes out for ``x``, checked step by step against what was recorded: [length, d]."""
+        if self.norm_first:
+            require_equal(tape.input(self.norm), x, "input of a norm")
+        inner = tape.output(self.norm) if self.norm_first else x
+        require_equal(self.block.entry(tape), inner, f"input of {type(self.block).__name__}")
+        self.block.check(tape)
+        joined = x + self.block.exit(tape)
+        if self.norm_first:
+            return joined
+        require_equal(tape.input(self.norm), joined, "residual sum")
+        return tape.output(self.norm)
+
+    def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
+        """From output to input."""
+        if not self.norm_first:
+            relevance = self.norm.relprop(window, relevance)
+        x = window.input(self.norm) if self.norm_first else self.block.entry(window.tape)[window.positions]
+        to_x, to_update = rules.residual(window.rule, x, self.block.exit(window.tape)[window.positions], relevance)
+        to_input, reached = self.block.relprop(window, to_update, leak)
+        if self.norm_first:
+            to_input = self.norm.relprop(reached, to_input)
+        return join(to_x, window, to_input, reached), reached
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer of a stack: residual blocks in order."""
+
+    module: nn.Module
+    residuals: tuple[Residual, ...]
+
+    def check(self, tape: Tape) -> None:
+        """Raise if the layer is not the sequence of residuals it is taken for."""
+        x = tape.input(self.module)
+        for residual in self.residuals:
+            x = residual.replay(tape, x)
+        require_equal(tape.output(self.module), x, "output of a layer")
+
+    def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
+        """From the layer's output to its input."""
+        for residual in reversed(self.residuals):
+            relevance, window = residual.relprop(window, relevance, leak)
+        return relevance, window
+
+
+def join(own: Tensor, window: Window, spread: Tensor, reached: Window) -> Tensor:
+    """Sum of two relevances of the same tensor, the second of which may cover more positions and steps."""
+    if not window.own_step or reached.own_step:
+        return own.add_(spread)
+    first = window.positions.start
+    steps = torch.arange(len(own), device=own.device)
+    spread[first + steps, steps] += own[:, 0]
+    return spread
+
+
+def require_equal(actual: Tensor, expected: Tensor, what: str) -> None:
+    """Raise unless two tensors agree up to rounding."""
+    tolerance = 1e-4 * float(actual.abs().max()) + 1e-6
+    if actual.shape != expected.shape or not (actual - expected).abs().max() <= tolerance:
+        raise UnknownStructure(
+            f"The {what} differs from what hf_lrp assumes for this architecture, so contributions would be wrong. "
+            "Custom modeling code, hooks that change activations, or an unknown transformers version can cause this."
+        )

@@ -1,0 +1,140 @@
+"""One forward pass, then relevance from the chosen logits back to both embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hf_lrp import rules
+from hf_lrp.blocks import Layer
+from hf_lrp.families import Network
+from hf_lrp.modules import Tape, Window
+from hf_lrp.patching import PatchedModel
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """Raw shares of one sentence: ``source`` [steps, source], ``decoder`` [steps, decoder inputs]; rows sum to 1."""
+
+    source: Tensor
+    decoder: Tensor
+    logits: Tensor
+    probability: Tensor
+    explained: Tensor
+
+
+def propagate(
+    patch: PatchedModel,
+    source_ids: Tensor,
+    decoder_ids: Tensor,
+    choose: Callable[[Tensor], Tensor],
+    steps: slice,
+    max_memory: int,
+) -> Relevance:
+    """Explain one sentence pair.
+
+    Args:
+        patch: the patched model and its rule.
+        source_ids: [S], without padding.
+        decoder_ids: [D], the decoder's input from the start token on.
+        choose: from logits [T, V] to the ids to explain, [T], or pairs of ids [T, 2] whose difference is explained.
+        steps: the decoder positions whose predictions are explained.
+        max_memory: bytes that the propagation may use; steps are taken in chunks that fit.
+    """
+    tape = Tape()
+    with torch.no_grad(), torch.autocast(source_ids.device.type, enabled=False):
+        with tape.recording():
+            output = patch.model(
+                input_ids=source_ids[None],
+                attention_mask=torch.ones_like(source_ids)[None],
+                decoder_input_ids=decoder_ids[None],
+                use_cache=False,
+            )
+        logits = output.logits[0, steps]
+        _require_finite(patch, logits)
+        explained = choose(logits)
+        for stack in (patch.network.encoder, patch.network.decoder):
+            for layer in stack.layers:
+                layer.check(tape)
+        source, decoder = _back(patch, tape, explained, steps, max_memory)
+    probability = logits.softmax(-1)
+    if explained.dim() == 1:
+        value = logits.gather(1, explained[:, None])[:, 0]
+    else:
+        value = logits.gather(1, explained).diff(dim=1).neg()[:, 0]
+    first = explained if explained.dim() == 1 else explained[:, 0]
+    return Relevance(source, decoder, value, probability.gather(1, first[:, None])[:, 0], explained)
+
+
+def _back(
+    patch: PatchedModel, tape: Tape, explained: Tensor, steps: slice, max_memory: int
+) -> tuple[Tensor, Tensor]:
+    network = patch.network
+    rows, biases = network.head.weight[explained], network.head_bias[explained]
+    if explained.dim() == 2:
+        rows, biases = rows[:, 0] - rows[:, 1], biases[:, 0] - biases[:, 1]
+    length = len(tape.input(network.head))
+    source_length = len(tape.input(network.encoder.layers[0].module))
+    source = rows.new_zeros(len(rows), source_length)
+    decoder = rows.new_zeros(len(rows), length)
+    chunk = _steps_per_chunk(network, source_length, length, rows.element_size(), max_memory)
+    for first in range(steps.start, steps.stop, chunk):
+        positions = slice(first, min(first + chunk, steps.stop))
+        part = slice(positions.start - steps.start, positions.stop - steps.start)
+        window = Window(tape, patch.rule, positions, own_step=True)
+        relevance = rules.logit(patch.rule, window.input(network.head), rows[part], biases[part])
+        to_decoder, to_source = _through_decoder(network, window, relevance)
+        decoder[part, : positions.stop] = to_decoder.sum(-1).T
+        source[part] = _through_encoder(network, Window(tape, patch.rule, slice(None)), to_source).sum(-1).T
+    return source, decoder
+
+
+def _through_decoder(network: Network, window: Window, relevance: Tensor) -> tuple[Tensor, Tensor]:
+    """[positions, 1, d] -> [earlier positions, steps, d] at the decoder's input, [source, steps, d] at the encoder's output."""
+    leaks: list[Tensor] = []
+
+    def leak(relevance: Tensor) -> None:
+        leaks[:] = [leaks[0].add_(relevance) if leaks else relevance]
+
+    if network.decoder.final_norm is not None:
+        relevance = network.decoder.final_norm.relprop(window, relevance)
+    for layer in reversed(network.decoder.layers):
+        relevance, window = layer.relprop(window, relevance, leak)
+    return relevance, leaks[0]
+
+
+def _through_encoder(network: Network, window: Window, relevance: Tensor) -> Tensor:
+    """[source, steps, d] at the encoder's output -> the same at its input."""
+    if network.encoder.final_norm is not None:
+        relevance = network.encoder.final_norm.relprop(window, relevance)
+    for layer in reversed(network.encoder.layers):
+        relevance, window = layer.relprop(window, relevance, lambda _: None)
+    return relevance
+
+
+def _steps_per_chunk(network: Network, source: int, target: int, item: int, max_memory: int) -> int:
+    """How many steps may go back together within ``max_memory`` bytes."""
+    return max(1, max_memory // bytes_per_step(network, source, target, item))
+
+
+def bytes_per_step(network: Network, source: int, target: int, item: int) -> int:
+    """An upper estimate of what one more step costs, for sentences of these lengths."""
+    width = network.head.weight.shape[1]
+    linears = [linear for layer in network.decoder.layers for r in layer.residuals for linear in r.block.linears]
+    widest = max(linear.weight.shape[0] for linear in linears)
+    longest = max(source, target)
+    return item * longest * (8 * width + 3 * widest + 4 * longest)
+
+
+def _require_finite(patch: PatchedModel, logits: Tensor) -> None:
+    if torch.isfinite(logits).all():
+        return
+    broken = [name for name, p in patch.model.named_parameters() if not torch.isfinite(p).all()]
+    where = f"the weights {', '.join(broken[:3])} contain NaN or infinity" if broken else "its weights are finite"
+    raise ValueError(
+        f"{type(patch.model).__name__} computes logits that are not finite ({where}). Load the checkpoint again, in "
+        "float32; if it was trained in half precision, training has probably diverged."
+    )

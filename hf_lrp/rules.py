@@ -1,0 +1,396 @@
+"""Redistribution rules: how the relevance of an operation's outputs goes back to its inputs.
+
+Everything here works on plain tensors and knows no model. Let ``z_ij`` be what input i adds to output j. A rule sends
+
+    R_i = sum_j R_j sum_parts share * phi(z_ij) / sum_i phi(z_ij)                                            (1)
+
+with one or two *parts*. ``phi`` keeps positive contributions and scales negative ones by a slope, so that one formula
+covers the αβ-rule (Bach et al. 2015; Binder et al. 2016; Voita et al. 2021, eq. 3), LRP-ε and LRP-γ
+(Montavon et al. 2019). The contributions ``z_ij`` of each operation are those of Voita et al. 2021, section 3:
+
+* linear: ``w_ji x_i + b_j / n``; logit: the same for one row of the output layer,
+* layer norm: ``J_ji x_i + b_j / n`` with its full Jacobian J,
+* residual ``x + u``: ``x_i`` and ``u_i``,
+* attention: its first-order expansion in queries, keys and values, see :func:`attention`.
+
+An output whose contributions all have the wrong sign has nowhere to send its relevance. The total is kept by
+:func:`conserve`, within a token (within a head for attention).
+
+Shapes: relevance is ``[tokens, steps, features]``: all predictions ("steps") that are explained go back together, as
+many right-hand sides of the same redistribution.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+# Contributions are built block by block. A block of this many elements stays in the cache of one CPU core (2 MB at
+# most in float32), where building it, summing it and multiplying with it cost several times less than from memory.
+CPU_BLOCK = 2**18
+GPU_BLOCK = 2**26
+
+
+class Part(NamedTuple):
+    """One term of equation (1): ``phi(z) = leaky_relu(sign * z, slope)``, weighted with ``share``.
+
+    ``of_sign``: the term takes part only for outputs ``sum_i z_ij`` of its own sign.
+    """
+
+    share: float
+    sign: float = 1.0
+    slope: float = 0.0
+    eps: float = 0.0
+    of_sign: bool = False
+
+    def phi(self, z: Tensor) -> Tensor:
+        """phi, elementwise, out of place."""
+        return F.leaky_relu(z if self.sign > 0 else -z, self.slope)
+
+    def divide(self, relevance: Tensor, total: Tensor, output: Tensor | None) -> Tensor:
+        """``share * relevance / total``; 0 for outputs without contributions (dead ones) or not of this sign.
+
+        total: ``sum_i phi(z_ij)``; output: ``sum_i z_ij``, needed if ``of_sign``; both broadcast against relevance.
+        """
+        tiny = torch.finfo(total.dtype).tiny / torch.finfo(total.dtype).eps
+        if self.slope == 0:  # no contribution is negative
+            return relevance * torch.where(total > tiny, self.share / total, 0.0)
+        total = total + torch.where(total < 0, -self.eps, self.eps)
+        alive = total.abs() > tiny
+        if self.of_sign:
+            assert output is not None
+            alive &= output >= 0 if self.sign > 0 else output < 0
+        return relevance * torch.where(alive, self.share / total, 0.0)
+
+
+@dataclass(frozen=True)
+class Rule(ABC):
+    """A redistribution rule; subclasses say which parts it has."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[Part, ...]:
+        """The terms of equation (1)."""
+
+    @property
+    def keeps_sign(self) -> bool:
+        """True if non-negative relevance stays non-negative."""
+        return all(part.share > 0 and part.slope == 0 for part in self.parts)
+
+    @property
+    def detaches(self) -> bool:
+        """True if attention weights and the standard deviation in norms count as constants (Ali et al. 2022).
+
+        Rules that divide by the sum of positive and negative contributions need contributions that add up to the
+        output. Those of a full Jacobian do not (a layer norm's add up to its bias), and the quotients explode.
+        """
+        return any(part.slope != 0 for part in self.parts)
+
+
+@dataclass(frozen=True)
+class AlphaBeta(Rule):
+    """The αβ-rule: positive contributions receive ``alpha``, negative ones ``beta``; ``alpha + beta = 1``.
+
+    The paper uses ``AlphaBeta(1, 0)``, with which all contributions are non-negative and read as shares.
+    """
+
+    alpha: float = 1.0
+    beta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not math.isclose(self.alpha + self.beta, 1.0, abs_tol=1e-9):
+            raise ValueError(f"alpha + beta must be 1, or relevance is not conserved; got {self.alpha} + {self.beta}.")
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(part for part in (Part(self.alpha), Part(self.beta, sign=-1.0)) if part.share != 0)
+
+
+@dataclass(frozen=True)
+class Epsilon(Rule):
+    """LRP-ε: contributions of both signs, ``z_ij / (z_j + eps * sign(z_j))``. Contributions may be negative."""
+
+    eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        _require_non_negative("eps", self.eps)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (Part(1.0, slope=1.0, eps=self.eps),)
+
+
+@dataclass(frozen=True)
+class Gamma(Rule):
+    """LRP-γ: contributions of the output's sign count ``1 + gamma`` times. Contributions may be negative.
+
+    The generalised form, which is defined for outputs of either sign; between LRP-ε (0) and a rule that only looks at
+    contributions of the output's sign (large gamma).
+    """
+
+    gamma: float = 0.25
+
+    def __post_init__(self) -> None:
+        _require_non_negative("gamma", self.gamma)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        slope = 1.0 / (1.0 + self.gamma)
+        return tuple(Part(1.0, sign, slope, eps=1e-9, of_sign=True) for sign in (1.0, -1.0))
+
+
+def _require_non_negative(name: str, value: float) -> None:
+    if not (value >= 0 and math.isfinite(value)):
+        raise ValueError(f"{name} must be a non-negative number; got {value}.")
+
+
+def conserve(
+    rule: Rule,
+    relevance: Sequence[Tensor],
+    total: Tensor,
+    dims: tuple[int, ...] = (-1,),
+    fallback: Callable[[], Sequence[Tensor]] | None = None,
+) -> None:
+    """Rescale ``relevance`` in place so that it sums to ``total`` over all its tensors and their ``dims``.
+
+    What is missing is given out in proportion to the magnitude of what has arrived, which for rules that keep the sign
+    is a plain rescaling; where nothing has arrived at all, in proportion to ``fallback()`` (non-negative; default:
+    equally).
+
+    total: as the tensors of relevance, with size 1 in ``dims``.
+    """
+    arrived = _sum(relevance, dims)
+    if rule.keeps_sign:
+        scale = total / arrived
+    else:
+        scale = (total - arrived) / _sum([r.abs() for r in relevance], dims)
+    dead = ~torch.isfinite(scale)
+    scale = scale.masked_fill(dead, 0.0)
+    for r in relevance:
+        r.mul_(scale if rule.keeps_sign else 1 + r.sign() * scale)
+    dead &= total != 0
+    if dead.any():
+        weights = [torch.ones_like(r) for r in relevance] if fallback is None else fallback()
+        scale = torch.where(dead, total / _sum(weights, dims), 0.0)
+        for r, w in zip(relevance, weights, strict=True):
+            r.add_(w * scale)
+
+
+def _sum(tensors: Sequence[Tensor], dims: tuple[int, ...]) -> Tensor:
+    result = tensors[0].sum(dims, keepdim=True)
+    for tensor in tensors[1:]:
+        result = result + tensor.sum(dims, keepdim=True)
+    return result
+
+
+def linear(
+    rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, relevance: Tensor, lag: int | None = None
+) -> Tensor:
+    """Through ``y = x @ weight.T + bias``; the bias is shared equally by the inputs.
+
+    x: [tokens, in]; weight: [out, in]; bias: [out]; relevance: [tokens, steps, out] -> [tokens, steps, in].
+    lag: token i carries relevance only from step ``i - lag`` on (a causal decoder); None: from all steps.
+    """
+    inputs = weight.shape[1]
+    shift = weight.new_zeros(weight.shape[0], 1) if bias is None else bias[:, None] / inputs
+
+    def build(tokens: slice, rows: slice, out: Tensor) -> None:
+        torch.addcmul(shift[rows], weight[rows], x[tokens, None], out=out)
+
+    return _redistribute(rule, build, relevance, inputs, lag)
+
+
+def layer_norm(
+    rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, relevance: Tensor, lag: int | None = None
+) -> Tensor:
+    """Through layer norm, ``J_ji = weight_j / sigma * (delta_ij - 1/d - xhat_i xhat_j / d)``.
+
+    For rules that detach, sigma is a constant and the last term is absent.
+
+    x: [tokens, d]; relevance: [tokens, steps, d] -> [tokens, steps, d]; lag as in :func:`linear`.
+    """
+    d = x.shape[-1]
+    variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
+    sigma = torch.sqrt(variance + eps)
+    normed, gain = (x - mean) / sigma, weight / sigma
+    shift = torch.zeros_like(x) if bias is None else (bias / d).expand_as(x)
+    coupling = torch.zeros_like(x) if rule.detaches else gain * normed / d
+    left = torch.stack([-gain / d, -coupling, shift], -1)  # [tokens, d (output), 3]
+    right = torch.stack([x, normed * x, torch.ones_like(x)], 1)  # [tokens, 3, d (input)]
+    diagonal = gain * x
+
+    def build(tokens: slice, rows: slice, out: Tensor) -> None:
+        torch.bmm(left[tokens, rows], right[tokens], out=out)
+        out.diagonal(rows.start, 1, 2).add_(diagonal[tokens, rows])
+
+    return _redistribute(rule, build, relevance, d, lag)
+
+
+def _redistribute(
+    rule: Rule,
+    build: Callable[[slice, slice, Tensor], None],
+    relevance: Tensor,
+    inputs: int,
+    lag: int | None,
+) -> Tensor:
+    """Equation (1) for operations on single tokens whose contributions ``build(tokens, outputs, out=z)`` writes.
+
+    relevance: [tokens, steps, outputs] -> [tokens, steps, inputs]; z: [tokens, outputs, inputs] of the block.
+    """
+    tokens, steps, outputs = relevance.shape
+    result = relevance.new_zeros(tokens, steps, inputs)
+    rows_per_block, tokens_per_block = _block_shape(outputs, inputs, relevance.device)
+    buffer = relevance.new_empty(min(tokens, tokens_per_block) * rows_per_block * inputs)
+    for start in range(0, tokens, tokens_per_block):
+        chunk = slice(start, min(start + tokens_per_block, tokens))
+        live = slice(0 if lag is None else max(0, start - lag), steps)
+        for row in range(0, outputs, rows_per_block):
+            rows = slice(row, min(row + rows_per_block, outputs))
+            shape = (chunk.stop - start, rows.stop - row, inputs)
+            z = buffer[: math.prod(shape)].view(shape)
+            for part in rule.parts:
+                build(chunk, rows, z)
+                output = z.sum(-1).unsqueeze(1) if part.of_sign else None
+                F.leaky_relu_(z if part.sign > 0 else z.neg_(), part.slope)
+                share = part.divide(relevance[chunk, live, rows], z.sum(-1).unsqueeze(1), output)
+                result[chunk, live].baddbmm_(share, z)
+    conserve(rule, [result], relevance.sum(-1, keepdim=True))
+    return result
+
+
+def _block_shape(outputs: int, inputs: int, device: torch.device) -> tuple[int, int]:
+    """How many outputs and how many tokens to build at a time."""
+    matrices, size = (torch.get_num_threads(), CPU_BLOCK) if device.type == "cpu" else (1, GPU_BLOCK)
+    rows = max(1, min(outputs, size // inputs))
+    return rows, max(matrices, matrices * size // (rows * inputs))
+
+
+def residual(rule: Rule, x: Tensor, update: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
+    """Through ``x + update``.
+
+    x, update: [tokens, d]; relevance: [tokens, steps, d] -> the relevance of x and of update, both of that shape.
+    """
+    to_x, to_update = torch.zeros_like(relevance), torch.zeros_like(relevance)
+    for part in rule.parts:
+        phi_x, phi_update = part.phi(x)[:, None], part.phi(update)[:, None]
+        share = part.divide(relevance, phi_x + phi_update, (x + update)[:, None])
+        to_x.addcmul_(share, phi_x)
+        to_update.addcmul_(share, phi_update)
+    conserve(rule, [to_x, to_update], relevance.sum(-1, keepdim=True))
+    return to_x, to_update
+
+
+def logit(rule: Rule, x: Tensor, row: Tensor, bias: Tensor) -> Tensor:
+    """From one logit per token, ``row @ x + bias``, whose relevance is 1, to x.
+
+    x: [tokens, d]; row: [tokens, d]; bias: [tokens] -> [tokens, 1, d].
+    """
+    z = (row * x + bias[:, None] / x.shape[-1]).unsqueeze(1)
+    one = z.new_ones(len(x), 1, 1)
+    result = torch.zeros_like(z)
+    for part in rule.parts:
+        phi = part.phi(z)
+        result += part.divide(one, phi.sum(-1, keepdim=True), z.sum(-1, keepdim=True)) * phi
+    conserve(rule, [result], one)
+    return result
+
+
+def attention(
+    rule: Rule, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Through ``o = softmax(query @ key.T) @ value``, per head, with p the attention weights.
+
+    First-order expansion: with ``G_qdk = p_qk (v_kd - o_qd)``, output (q, d) receives ``p_qk v_kd`` from value (k, d),
+    ``G_qdk q_qe k_ke`` from key (k, e) and ``sum_k G_qdk k_ke q_qe`` from query (q, e), under one normaliser.
+    Since ``relu(G P) = G⁺ P⁺ + G⁻ P⁻``, no tensor over (q, d, k, e) is needed. For rules that detach, p is a constant
+    and only values receive relevance.
+
+    query: [heads, q, e], scaled; key: [heads, k, e]; value: [heads, k, d]; weights: [heads, q, k].
+    relevance: [heads, q, steps, d] -> relevance of query [heads, q, steps, e], key [heads, k, steps, e] and value
+    [heads, k, steps, d]. With ``own_step`` each query stands for one step of its own: relevance and the relevance of
+    query are [.., q, 1, ..], those of key and value have q steps.
+    """
+    if rule.detaches:
+        received = _to_values(rule, query, value, weights, relevance, own_step)
+    else:
+        received = _to_all(rule, query, key, value, weights, relevance, own_step)
+    _conserve_heads(rule, received, weights, relevance, own_step)
+    return received
+
+
+def _to_values(
+    rule: Rule, query: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention with constant weights: queries and keys receive nothing."""
+    output = weights @ value
+    to_value = None
+    for part in rule.parts:
+        phi = part.phi(value)
+        share = part.divide(relevance, (weights @ phi).unsqueeze(2), output.unsqueeze(2))
+        to_value = _add(to_value, _spread(weights, share, own_step) * phi.unsqueeze(2))
+    assert to_value is not None
+    to_query = relevance.new_zeros(*relevance.shape[:3], query.shape[-1])
+    return to_query, to_value.new_zeros(*to_value.shape[:3], query.shape[-1]), to_value
+
+
+def _to_all(
+    rule: Rule, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention with its expansion in queries, keys and values."""
+    out = weights @ value
+    gain = weights.unsqueeze(2) * (value.transpose(1, 2).unsqueeze(1) - out.unsqueeze(-1))  # G: [heads, q, d, k]
+    product = key.unsqueeze(2) * query.unsqueeze(1)  # [heads, k, q, e]
+    of_query = (gain.flatten(1, 2) @ key).view(*gain.shape[:3], -1) * query.unsqueeze(2)  # [heads, q, d, e]
+    to_query, to_key, to_value = None, None, None
+    for part in rule.parts:
+        rising, falling = torch.relu(part.sign * gain), torch.relu(-part.sign * gain)
+        along, against = torch.relu(product), torch.relu(-product)
+        phi_query, phi_value = part.phi(of_query), part.phi(value)
+        total = phi_query.sum(-1) + weights @ phi_value
+        total += (rising @ along.sum(-1).transpose(1, 2).unsqueeze(-1)).squeeze(-1)
+        total += (falling @ against.sum(-1).transpose(1, 2).unsqueeze(-1)).squeeze(-1)
+        share = part.divide(relevance, total.unsqueeze(2), None)
+        to_query = _add(to_query, share @ phi_query)
+        to_key = _add(to_key, _by_key(share @ rising, own_step) @ along + _by_key(share @ falling, own_step) @ against)
+        to_value = _add(to_value, _spread(weights, share, own_step) * phi_value.unsqueeze(2))
+    assert to_query is not None and to_key is not None and to_value is not None
+    return to_query, to_key, to_value
+
+
+def _add(total: Tensor | None, term: Tensor) -> Tensor:
+    return term if total is None else total.add_(term)
+
+
+def _by_key(routed: Tensor, own_step: bool) -> Tensor:
+    """[heads, q, steps, k] -> [heads, k, steps, q]; ``own_step``: [heads, q, 1, k] -> the same with steps = q."""
+    return torch.diag_embed(routed.squeeze(2).transpose(1, 2)) if own_step else routed.permute(0, 3, 2, 1)
+
+
+def _spread(weights: Tensor, relevance: Tensor, own_step: bool) -> Tensor:
+    """What keys receive if queries send by attention weight: [heads, q, steps, d] -> [heads, k, steps, d]."""
+    if own_step:
+        return weights.transpose(1, 2).unsqueeze(-1) * relevance.transpose(1, 2)
+    return (weights.transpose(1, 2) @ relevance.flatten(2)).view(len(weights), -1, *relevance.shape[2:])
+
+
+def _conserve_heads(
+    rule: Rule, received: tuple[Tensor, Tensor, Tensor], weights: Tensor, relevance: Tensor, own_step: bool
+) -> None:
+    """Keep each head's total per step; a head that sends nothing back sends to the values by attention weight."""
+    to_query, to_key, to_value = received
+    total = relevance
+    if own_step:  # [heads, q, 1, d] is read as [heads, 1, steps, d]
+        to_query, total = to_query.transpose(1, 2), relevance.transpose(1, 2)
+
+    def by_weight() -> list[Tensor]:
+        values = _spread(weights, relevance.abs(), own_step)
+        return [torch.zeros_like(to_query), torch.zeros_like(to_key), values]
+
+    conserve(rule, [to_query, to_key, to_value], total.sum((1, 3), keepdim=True), (1, 3), by_weight)
