@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -307,6 +307,12 @@ class Contributions:
             raise ValueError(
                 f"{path} does not hold valid contributions: {error} Compute and save them again."
             ) from error
+
+    @overload
+    def plot(self, figure: Figure | None = None, *, title: str | None = None) -> Figure: ...
+
+    @overload
+    def plot(self, figure: SubFigure, *, title: str | None = None) -> SubFigure: ...
 
     def plot(
         self, figure: Figure | SubFigure | None = None, *, title: str | None = None
