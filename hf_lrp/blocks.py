@@ -114,7 +114,9 @@ class Attention:
         key, value = self._split(keys.output(self.k)), self._split(keys.output(self.v))
         weights = self._weights(query, key, window.positions.start or 0)
         parts = [
-            rules.attention(window.rule, query[h] * self.scale, key[h], value[h], weights[h], relevance[h], window.own_step)
+            rules.attention(
+                window.rule, query[h] * self.scale, key[h], value[h], weights[h], relevance[h], window.own_step
+            )
             for h in self._head_slices(weights, relevance)
         ]
         to_query, to_key, to_value = (self._merge([part[i] for part in parts]) for i in range(3))
@@ -125,7 +127,9 @@ class Attention:
         if self.cross:
             return replace(window, positions=slice(None), lag=None, own_step=False)
         if window.own_step:
-            return replace(window, positions=slice(0, window.positions.stop), lag=window.positions.start, own_step=False)
+            return replace(
+                window, positions=slice(0, window.positions.stop), lag=window.positions.start, own_step=False
+            )
         return window
 
     def _weights(self, query: Tensor, key: Tensor, first: int) -> Tensor:

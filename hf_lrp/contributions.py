@@ -124,9 +124,7 @@ class Contributions:
             raise ValueError(
                 f"at least one source and one target token are needed, got {positions} and {steps}."
             )
-        shapes: dict[str, tuple[int, ...]] = {
-            name: (steps,) for name in ("start", "logits", "probability", "target_ids")
-        }
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("start", "logits", "probability", "target_ids"), (steps,))
         shapes |= {"source": (steps, positions), "target": (steps, steps), "source_ids": (positions,)}
         shapes["predicted_ids"] = (steps, 2) if self.predicted_ids.ndim == 2 else (steps,)
         for name, shape in shapes.items():

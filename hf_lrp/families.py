@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -97,7 +97,9 @@ def family_of(model: PreTrainedModel) -> Family:
 
 
 def _read_stack(stack: nn.Module, family: Family, is_decoder: bool) -> Stack:
-    layers = tuple(_read_layer(layer, family, is_decoder) for layer in stack.get_submodule(family.layers))
+    layers = tuple(
+        _read_layer(layer, family, is_decoder) for layer in cast(nn.ModuleList, stack.get_submodule(family.layers))
+    )
     return Stack(layers, stack.get_submodule(family.final_norm) if family.norm_first else None)
 
 

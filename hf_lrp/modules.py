@@ -7,7 +7,6 @@ back through them. Nothing is stored on the modules themselves.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -120,7 +119,13 @@ class RelevanceLayerNorm(Recorded, nn.LayerNorm):
         return rules.layer_norm(window.rule, x, weight, self.bias, self.eps, relevance, window.lag)
 
 
-@functools.cache
+_classes: dict[tuple[type[nn.Module], type[Recorded]], type[nn.Module]] = {}
+
+
 def counterpart(original: type[nn.Module], behaviour: type[Recorded]) -> type[nn.Module]:
     """The subclass of ``original`` that also behaves as ``behaviour``."""
-    return type(f"Relevance{original.__name__}", (behaviour, original), {"__module__": original.__module__})
+    key = (original, behaviour)
+    if key not in _classes:
+        namespace = {"__module__": original.__module__}
+        _classes[key] = type(f"Relevance{original.__name__}", (behaviour, original), namespace)
+    return _classes[key]

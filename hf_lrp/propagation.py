@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from hf_lrp import rules
-from hf_lrp.blocks import Layer
 from hf_lrp.families import Network
 from hf_lrp.modules import Tape, Window
 from hf_lrp.patching import PatchedModel
@@ -69,9 +68,7 @@ def propagate(
     return Relevance(source, decoder, value, probability.gather(1, first[:, None])[:, 0], explained)
 
 
-def _back(
-    patch: PatchedModel, tape: Tape, explained: Tensor, steps: slice, max_memory: int
-) -> tuple[Tensor, Tensor]:
+def _back(patch: PatchedModel, tape: Tape, explained: Tensor, steps: slice, max_memory: int) -> tuple[Tensor, Tensor]:
     network = patch.network
     rows, biases = network.head.weight[explained], network.head_bias[explained]
     if explained.dim() == 2:
@@ -93,7 +90,7 @@ def _back(
 
 
 def _through_decoder(network: Network, window: Window, relevance: Tensor) -> tuple[Tensor, Tensor]:
-    """[positions, 1, d] -> [earlier positions, steps, d] at the decoder's input, [source, steps, d] at the encoder's output."""
+    """[positions, 1, d] on top -> at the decoder's input [positions, steps, d]; leaked to the source [S, steps, d]."""
     leaks: list[Tensor] = []
 
     def leak(relevance: Tensor) -> None:

@@ -57,17 +57,18 @@ class Part(NamedTuple):
     def divide(self, relevance: Tensor, total: Tensor, output: Tensor | None) -> Tensor:
         """``share * relevance / total``; 0 for outputs without contributions (dead ones) or not of this sign.
 
-        total: ``sum_i phi(z_ij)``; output: ``sum_i z_ij``, needed if ``of_sign``; both broadcast against relevance.
+        relevance: [..., steps, outputs]; total: [..., outputs], ``sum_i phi(z_ij)``; output: the same of ``z_ij``,
+        needed if ``of_sign``.
         """
         tiny = torch.finfo(total.dtype).tiny / torch.finfo(total.dtype).eps
         if self.slope == 0:  # no contribution is negative
-            return relevance * torch.where(total > tiny, self.share / total, 0.0)
+            return relevance * torch.where(total > tiny, self.share / total, 0.0).unsqueeze(-2)
         total = total + torch.where(total < 0, -self.eps, self.eps)
         alive = total.abs() > tiny
         if self.of_sign:
             assert output is not None
             alive &= output >= 0 if self.sign > 0 else output < 0
-        return relevance * torch.where(alive, self.share / total, 0.0)
+        return relevance * torch.where(alive, self.share / total, 0.0).unsqueeze(-2)
 
 
 @dataclass(frozen=True)
@@ -198,13 +199,13 @@ def linear(
     x: [tokens, in]; weight: [out, in]; bias: [out]; relevance: [tokens, steps, out] -> [tokens, steps, in].
     lag: token i carries relevance only from step ``i - lag`` on (a causal decoder); None: from all steps.
     """
-    inputs = weight.shape[1]
-    shift = weight.new_zeros(weight.shape[0], 1) if bias is None else bias[:, None] / inputs
+    outputs, inputs = weight.shape
+    shift, constant = _share_bias(rule, weight.new_zeros(outputs) if bias is None else bias, inputs)
 
     def build(tokens: slice, rows: slice, out: Tensor) -> None:
-        torch.addcmul(shift[rows], weight[rows], x[tokens, None], out=out)
+        torch.addcmul(shift[rows, None], weight[rows], x[tokens, None], out=out)
 
-    return _redistribute(rule, build, relevance, inputs, lag)
+    return _redistribute(rule, build, constant, relevance, inputs, lag)
 
 
 def layer_norm(
@@ -220,9 +221,9 @@ def layer_norm(
     variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
     sigma = torch.sqrt(variance + eps)
     normed, gain = (x - mean) / sigma, weight / sigma
-    shift = torch.zeros_like(x) if bias is None else (bias / d).expand_as(x)
+    shift, constant = _share_bias(rule, torch.zeros_like(weight) if bias is None else bias, d)
     coupling = torch.zeros_like(x) if rule.detaches else gain * normed / d
-    left = torch.stack([-gain / d, -coupling, shift], -1)  # [tokens, d (output), 3]
+    left = torch.stack([-gain / d, -coupling, shift.expand_as(x)], -1)  # [tokens, d (output), 3]
     right = torch.stack([x, normed * x, torch.ones_like(x)], 1)  # [tokens, 3, d (input)]
     diagonal = gain * x
 
@@ -230,18 +231,29 @@ def layer_norm(
         torch.bmm(left[tokens, rows], right[tokens], out=out)
         out.diagonal(rows.start, 1, 2).add_(diagonal[tokens, rows])
 
-    return _redistribute(rule, build, relevance, d, lag)
+    return _redistribute(rule, build, constant, relevance, d, lag)
+
+
+def _share_bias(rule: Rule, bias: Tensor, inputs: int) -> tuple[Tensor, Tensor | None]:
+    """What each input has of the bias, and what of it stands as an input of its own.
+
+    An equal share would break the proportion of relevance and activation that rules which detach live on: for them
+    the bias is one more input, whose relevance :func:`conserve` gives to the others.
+    """
+    return (torch.zeros_like(bias), bias) if rule.detaches else (bias / inputs, None)
 
 
 def _redistribute(
     rule: Rule,
     build: Callable[[slice, slice, Tensor], None],
+    constant: Tensor | None,
     relevance: Tensor,
     inputs: int,
     lag: int | None,
 ) -> Tensor:
     """Equation (1) for operations on single tokens whose contributions ``build(tokens, outputs, out=z)`` writes.
 
+    constant: [outputs], a contribution that belongs to no input.
     relevance: [tokens, steps, outputs] -> [tokens, steps, inputs]; z: [tokens, outputs, inputs] of the block.
     """
     tokens, steps, outputs = relevance.shape
@@ -257,9 +269,13 @@ def _redistribute(
             z = buffer[: math.prod(shape)].view(shape)
             for part in rule.parts:
                 build(chunk, rows, z)
-                output = z.sum(-1).unsqueeze(1) if part.of_sign else None
+                output = z.sum(-1) if part.of_sign else None
                 F.leaky_relu_(z if part.sign > 0 else z.neg_(), part.slope)
-                share = part.divide(relevance[chunk, live, rows], z.sum(-1).unsqueeze(1), output)
+                total = z.sum(-1)
+                if constant is not None:
+                    total += part.phi(constant[rows])
+                    output = None if output is None else output + constant[rows]
+                share = part.divide(relevance[chunk, live, rows], total, output)
                 result[chunk, live].baddbmm_(share, z)
     conserve(rule, [result], relevance.sum(-1, keepdim=True))
     return result
@@ -279,10 +295,10 @@ def residual(rule: Rule, x: Tensor, update: Tensor, relevance: Tensor) -> tuple[
     """
     to_x, to_update = torch.zeros_like(relevance), torch.zeros_like(relevance)
     for part in rule.parts:
-        phi_x, phi_update = part.phi(x)[:, None], part.phi(update)[:, None]
-        share = part.divide(relevance, phi_x + phi_update, (x + update)[:, None])
-        to_x.addcmul_(share, phi_x)
-        to_update.addcmul_(share, phi_update)
+        phi_x, phi_update = part.phi(x), part.phi(update)
+        share = part.divide(relevance, phi_x + phi_update, x + update)
+        to_x.addcmul_(share, phi_x.unsqueeze(1))
+        to_update.addcmul_(share, phi_update.unsqueeze(1))
     conserve(rule, [to_x, to_update], relevance.sum(-1, keepdim=True))
     return to_x, to_update
 
@@ -292,12 +308,16 @@ def logit(rule: Rule, x: Tensor, row: Tensor, bias: Tensor) -> Tensor:
 
     x: [tokens, d]; row: [tokens, d]; bias: [tokens] -> [tokens, 1, d].
     """
-    z = (row * x + bias[:, None] / x.shape[-1]).unsqueeze(1)
-    one = z.new_ones(len(x), 1, 1)
-    result = torch.zeros_like(z)
+    shift, constant = _share_bias(rule, bias[:, None], x.shape[-1])
+    z = row * x + shift
+    one = x.new_ones(len(x), 1, 1)
+    result = torch.zeros_like(z)[:, None]
     for part in rule.parts:
         phi = part.phi(z)
-        result += part.divide(one, phi.sum(-1, keepdim=True), z.sum(-1, keepdim=True)) * phi
+        total, output = phi.sum(-1, keepdim=True), z.sum(-1, keepdim=True)
+        if constant is not None:
+            total, output = total + part.phi(constant), output + constant
+        result += part.divide(one, total, output) * phi[:, None]
     conserve(rule, [result], one)
     return result
 
@@ -333,7 +353,7 @@ def _to_values(
     to_value = None
     for part in rule.parts:
         phi = part.phi(value)
-        share = part.divide(relevance, (weights @ phi).unsqueeze(2), output.unsqueeze(2))
+        share = part.divide(relevance, weights @ phi, output)
         to_value = _add(to_value, _spread(weights, share, own_step) * phi.unsqueeze(2))
     assert to_value is not None
     to_query = relevance.new_zeros(*relevance.shape[:3], query.shape[-1])
@@ -356,11 +376,13 @@ def _to_all(
         total = phi_query.sum(-1) + weights @ phi_value
         total += (rising @ along.sum(-1).transpose(1, 2).unsqueeze(-1)).squeeze(-1)
         total += (falling @ against.sum(-1).transpose(1, 2).unsqueeze(-1)).squeeze(-1)
-        share = part.divide(relevance, total.unsqueeze(2), None)
+        share = part.divide(relevance, total, None)
         to_query = _add(to_query, share @ phi_query)
         to_key = _add(to_key, _by_key(share @ rising, own_step) @ along + _by_key(share @ falling, own_step) @ against)
         to_value = _add(to_value, _spread(weights, share, own_step) * phi_value.unsqueeze(2))
-    assert to_query is not None and to_key is not None and to_value is not None
+    assert to_query is not None
+    assert to_key is not None
+    assert to_value is not None
     return to_query, to_key, to_value
 
 

@@ -1,0 +1,260 @@
+"""The user's verb: contributions of source and prefix tokens to a model's predictions."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_lrp.contributions import Contributions
+from hf_lrp.families import family_of
+from hf_lrp.inputs import Vocabulary, read_predictions, read_sentences
+from hf_lrp.memory import generation_batch_size, memory_limit
+from hf_lrp.patching import patched
+from hf_lrp.prefixes import draw_from_pool, generate_targets, shuffle_targets
+from hf_lrp.propagation import Relevance, propagate
+from hf_lrp.rules import AlphaBeta, Rule
+from hf_lrp.words import group_words
+
+PAPER_RULE = AlphaBeta(alpha=1.0, beta=0.0)
+# Raw shares of the paper's rule sum to 1 within this; results that do not say so in their notes.
+CONSERVATION = 1e-5
+
+
+def explain(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    source: Any,
+    target: Any = None,
+    *,
+    prefix: Literal["model", "reference", "random"] | None = None,
+    predict: Any = "top1",
+    rule: Rule = PAPER_RULE,
+    start_token: Literal["exclude", "keep"] = "exclude",
+    batch_size: int | None = None,
+    max_memory: int | str | None = None,
+    seed: int = 0,
+    pool: Any = None,
+    progress: bool = False,
+    **generate_options: Any,
+) -> Contributions | list[Contributions]:
+    """How much each source token and each prefix token contributes to each prediction of a translation model.
+
+    The model is not changed, not even while an error is raised. One source gives one result, a list a list, in order.
+
+    Args:
+        model: an encoder-decoder model of a supported family, in evaluation mode. Half-precision models are explained
+            in a float32 copy.
+        tokenizer: the model's tokenizer; may be None where source and target are ids.
+        source: a text, a list of texts, ids (1-D tensor or list), a list of those, or a padded batch (a
+            ``BatchEncoding``, or a 2-D tensor in which the padding token pads).
+        target: the same for the target side, where it is known. A leading start token, as ``generate`` returns it,
+            and padding are dropped.
+        prefix: what the model is conditioned on: ``"reference"``, the target (the default where there is one);
+            ``"model"``, what it generates itself, by its generation config and ``generate_options``; ``"random"``, an
+            unrelated sentence: another one's target, or one from ``pool``.
+        predict: whose logit is explained at each step: ``"top1"``, the most probable token (the paper); ``"target"``,
+            the token that follows in the prefix; ids per step, [T]; or pairs of ids, [T, 2], whose logit difference
+            is explained (contrastive). For a list of sources, a list of such.
+        rule: the redistribution rule; default: the paper's.
+        start_token: ``"exclude"`` leaves the decoder start token out, so that source and target sum to 1 (the paper);
+            ``"keep"`` returns raw shares, which sum to 1 together with ``start``.
+        batch_size: how many sources are translated together for ``prefix="model"``; None: as many as fit.
+        max_memory: bytes, or a text such as ``"4GB"``, that may be used on top of the model; default: half of what is
+            free. Steps are processed in chunks that fit.
+        seed: makes random prefixes repeatable.
+        pool: unrelated target sentences for ``prefix="random"``, texts or ids.
+        progress: show a progress bar.
+        **generate_options: passed to ``model.generate``, for ``prefix="model"``.
+    """
+    _check_options(prefix, start_token, rule, batch_size)
+    family_of(model)
+    _require_evaluation_mode(model)
+    vocabulary = Vocabulary(model, tokenizer)
+    sources, single = read_sentences(source, vocabulary, "source")
+    targets = None if target is None else _read_targets(target, vocabulary, len(sources), single)
+    if prefix is None:
+        prefix = "model" if targets is None else "reference"
+    if generate_options and prefix != "model":
+        names = ", ".join(sorted(generate_options))
+        raise TypeError(f"Unknown arguments: {names}. (Options of `generate` can be given with prefix='model' only.)")
+    if pool is not None and prefix != "random":
+        raise ValueError(f"pool is for prefix='random', but prefix is {prefix!r}.")
+    model, notes = _in_float32(model)
+    limit = memory_limit(max_memory, model.device)
+
+    if prefix == "model":
+        beams = generate_options.get("num_beams") or model.generation_config.num_beams or 1
+        size = batch_size or generation_batch_size(model, max(map(len, sources)), beams, limit)
+        prefixes = generate_targets(model, sources, vocabulary, size, progress, generate_options)
+    elif prefix == "random":
+        prefixes = _random_prefixes(targets, pool, vocabulary, len(sources), seed)
+    elif targets is None:
+        raise ValueError("prefix='reference' needs a target. Pass target=..., or use prefix='model'.")
+    else:
+        prefixes = targets
+    chosen = _read_predict(predict, prefixes, single, vocabulary.sizes["target"])
+
+    settings = _Settings(prefix, predict, start_token, rule, notes)
+    results = []
+    with patched(model, rule) as patch:
+        sentences = zip(sources, prefixes, chosen, strict=True)
+        for source_ids, prefix_ids, choose in _bar(sentences, len(sources), progress and not single):
+            decoder_ids = torch.cat([torch.tensor([vocabulary.start]), prefix_ids[:-1]])
+            relevance = propagate(
+                patch,
+                source_ids.to(model.device),
+                decoder_ids.to(model.device),
+                choose,
+                slice(0, len(prefix_ids)),
+                limit,
+            )
+            results.append(_result(relevance, source_ids, prefix_ids, vocabulary, settings, model))
+    return results[0] if single else results
+
+
+class _Settings(NamedTuple):
+    prefix: str
+    predict: Any
+    start_token: str
+    rule: Rule
+    notes: tuple[str, ...]
+
+
+def _check_options(prefix: Any, start_token: Any, rule: Any, batch_size: Any) -> None:
+    if prefix not in (None, "model", "reference", "random"):
+        raise ValueError(
+            f"prefix must be 'model', 'reference' or 'random', got {prefix!r}. A text is given as target."
+        )
+    if start_token not in ("exclude", "keep"):
+        raise ValueError(f"start_token must be 'exclude' or 'keep', got {start_token!r}.")
+    if not isinstance(rule, Rule):
+        raise TypeError(f"rule must be a rule such as AlphaBeta(1, 0), got {rule!r}.")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
+
+
+def _require_evaluation_mode(model: PreTrainedModel) -> None:
+    if any(module.training for module in model.modules()):
+        raise ValueError(
+            "The model is in training mode, where dropout makes every forward pass different. Call model.eval() first."
+        )
+
+
+def _in_float32(model: PreTrainedModel) -> tuple[PreTrainedModel, tuple[str, ...]]:
+    """The model, or a float32 copy if it has half-precision weights, and what to say of that."""
+    halves = {
+        str(p.dtype).removeprefix("torch.")
+        for p in model.parameters()
+        if p.dtype.is_floating_point and p.dtype.itemsize < 4
+    }
+    if not halves:
+        return model, ()
+    note = f"{' and '.join(sorted(halves))} weights were propagated in float32"
+    warnings.warn(
+        f"hf_lrp: {note}, in a copy of the model. Load it with dtype=torch.float32 to avoid the copy.", stacklevel=3
+    )
+    return copy.deepcopy(model).float(), (note,)
+
+
+def _read_targets(target: Any, vocabulary: Vocabulary, count: int, single: bool) -> list[Tensor]:
+    targets, one = read_sentences(target, vocabulary, "target")
+    if len(targets) != count or one != single:
+        raise ValueError(
+            f"{_number(count, 'source', single)} but {_number(len(targets), 'target', one)}: pass one target for each "
+            "source, a list for a list."
+        )
+    return targets
+
+
+def _number(count: int, side: str, single: bool) -> str:
+    return f"a single {side}" if single else f"a list of {count} {side}{'s' if count != 1 else ''}"
+
+
+def _random_prefixes(
+    targets: list[Tensor] | None, pool: Any, vocabulary: Vocabulary, count: int, seed: int
+) -> list[Tensor]:
+    if pool is not None:
+        sentences, _ = read_sentences(pool, vocabulary, "target")
+        return draw_from_pool(sentences, targets, count, seed)
+    if targets is None:
+        raise ValueError("prefix='random' needs targets to shuffle, or unrelated target sentences as pool=[...].")
+    return shuffle_targets(targets, seed)
+
+
+def _read_predict(
+    predict: Any, prefixes: Sequence[Tensor], single: bool, size: int
+) -> list[Callable[[Tensor], Tensor]]:
+    """Per sentence, the function from logits [T, V] to the ids that are explained."""
+    if isinstance(predict, str) and predict == "top1":
+        return [lambda logits: logits.argmax(-1)] * len(prefixes)
+    if isinstance(predict, str) and predict == "target":
+        ids: Sequence[Tensor] = prefixes
+    else:
+        ids = read_predictions(predict, [len(p) for p in prefixes], single, size)
+    return [functools.partial(_given, chosen) for chosen in ids]
+
+
+def _given(ids: Tensor, logits: Tensor) -> Tensor:
+    return ids.to(logits.device)
+
+
+def _bar(sentences: Any, count: int, progress: bool) -> Iterator[Any]:
+    return iter(tqdm(sentences, total=count, desc="Explaining", unit="sentence", disable=not progress))
+
+
+def _result(
+    relevance: Relevance,
+    source_ids: Tensor,
+    target_ids: Tensor,
+    vocabulary: Vocabulary,
+    settings: _Settings,
+    model: PreTrainedModel,
+) -> Contributions:
+    steps = len(target_ids)
+    start, source = relevance.decoder[:, 0], relevance.source
+    target = source.new_zeros(steps, steps)
+    target[:, :-1] = relevance.decoder[:, 1:]
+    error = float((source.sum(1) + relevance.decoder.sum(1) - 1).abs().max())
+    notes = settings.notes
+    if not error <= CONSERVATION:
+        notes += (f"raw shares sum to 1 only within {error:.1e}: this rule lets relevance of both signs grow",)
+    if settings.start_token == "exclude":
+        total = (source.sum(1) + target.sum(1))[:, None]
+        source, target = source / total, target / total
+    explained = relevance.explained.cpu()
+    predicted = [vocabulary.tokens(column, "target") for column in explained.reshape(steps, -1).T]
+    contrastive = len(predicted) == 2
+    source_tokens, target_tokens = vocabulary.tokens(source_ids, "source"), vocabulary.tokens(target_ids, "target")
+    return Contributions(
+        source=source,
+        target=target,
+        start=start,
+        logits=relevance.logits,
+        probability=relevance.probability,
+        source_tokens=source_tokens,
+        target_tokens=target_tokens,
+        predicted_tokens=tuple(f"{a} vs {b}" for a, b in zip(*predicted, strict=True))
+        if contrastive
+        else predicted[0],
+        source_ids=source_ids,
+        target_ids=target_ids,
+        predicted_ids=explained,
+        source_words=group_words(source_tokens, vocabulary.is_special(source_ids)),
+        target_words=group_words(target_tokens, vocabulary.is_special(target_ids)),
+        conservation_error=error,
+        start_token=settings.start_token,
+        prefix=settings.prefix,
+        predict=settings.predict if isinstance(settings.predict, str) else "contrastive" if contrastive else "ids",
+        rule=str(settings.rule),
+        model=model.config.name_or_path or type(model).__name__,
+        dtype=str(source.dtype).removeprefix("torch."),
+        notes=notes,
+    )

@@ -1,0 +1,33 @@
+"""How much memory may be used, and what fits into it."""
+
+from __future__ import annotations
+
+import psutil
+import torch
+from accelerate.utils.modeling import convert_file_size_to_int
+from transformers import PreTrainedModel
+
+# Without a limit by the user, this share of the memory that is free at the moment.
+FREE_SHARE = 0.5
+LARGEST_BATCH = 64
+
+
+def memory_limit(given: int | str | None, device: torch.device) -> int:
+    """Bytes, from a number, a text such as "4GB" or "4GiB", or a share of what is free on ``device``."""
+    if given is None:
+        free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+        return int(free * FREE_SHARE)
+    size = convert_file_size_to_int(given)
+    if size <= 0:
+        raise ValueError(f"max_memory must be positive, got {given}.")
+    return int(size)
+
+
+def generation_batch_size(model: PreTrainedModel, longest: int, beams: int, limit: int) -> int:
+    """How many sources of up to ``longest`` tokens may be translated together within ``limit`` bytes."""
+    config = model.config
+    item = next(model.parameters()).element_size()
+    written = 3 * longest + 20  # as many tokens as generation may write
+    cache = 2 * config.decoder_layers * (longest + written) * config.d_model
+    scores = 8 * model.get_output_embeddings().weight.shape[0]  # logits and what beam search keeps of them
+    return max(1, min(LARGEST_BATCH, limit // (item * beams * (cache + scores))))
