@@ -1,0 +1,167 @@
+"""The redistribution rules again, slowly: each contribution z_ij is written out, in float64, and sent in loops.
+
+Shapes are those of `hf_lrp.rules`. Only the settings of a rule (alpha, eps, ...) are read from it.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.autograd.functional import jacobian
+from torch.nn import functional as F
+
+from hf_lrp.rules import AlphaBeta, Epsilon, Gamma, Rule
+
+# What Gamma adds to denominators, in units of contributions of the sign that counts less.
+GAMMA_STABILISER = 1e-9
+
+
+def linear(rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, relevance: Tensor) -> Tensor:
+    """Contributions w_ji x_i, and the bias."""
+    bias = torch.zeros(len(weight)) if bias is None else bias
+    return torch.stack([_send_token(rule, (weight * row).T, bias, r) for row, r in _tokens(x, relevance)])
+
+
+def layer_norm(
+    rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, relevance: Tensor
+) -> Tensor:
+    """Contributions J_ji x_i, and the bias; J is what autograd finds."""
+    bias = torch.zeros(len(weight)) if bias is None else bias
+    received = []
+    for row, r in _tokens(x, relevance):
+        contributions = (jacobian(_norm(rule, row, weight.double(), eps), row) * row).T
+        received.append(_send_token(rule, contributions, bias, r))
+    return torch.stack(received)
+
+
+def _norm(rule: Rule, row: Tensor, weight: Tensor, eps: float) -> Callable[[Tensor], Tensor]:
+    sigma = torch.sqrt(row.var(correction=0) + eps)
+
+    def full(x: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape, weight, None, eps)
+
+    def with_constant_sigma(x: Tensor) -> Tensor:
+        return weight * (x - x.mean()) / sigma
+
+    return full if isinstance(rule, AlphaBeta) else with_constant_sigma
+
+
+def residual(rule: Rule, x: Tensor, update: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
+    """Output j receives x_j and update_j; the token's total is kept over both."""
+    to_x, to_update = [], []
+    for row, added, r in zip(x.double(), update.double(), relevance.double(), strict=True):
+        contributions = torch.cat([row.diag(), added.diag()])
+        received = _send_token(rule, contributions, torch.zeros(len(row)), r)
+        to_x.append(received[:, : len(row)])
+        to_update.append(received[:, len(row) :])
+    return torch.stack(to_x), torch.stack(to_update)
+
+
+def logit(rule: Rule, x: Tensor, row: Tensor, bias: Tensor) -> Tensor:
+    """One output per token, whose relevance is 1."""
+    one = torch.ones(1, 1).double()
+    received = [
+        _send_token(rule, (token * weight)[:, None], constant[None], one)
+        for token, weight, constant in zip(x.double(), row.double(), bias.double(), strict=True)
+    ]
+    return torch.stack(received)
+
+
+def attention(
+    rule: Rule, query: Tensor, key: Tensor, value: Tensor, relevance: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Contributions are inputs times the Jacobian that autograd finds, head by head. mask: [q, k], additive."""
+    heads = zip(query.double(), key.double(), value.double(), relevance.double(), strict=True)
+    received = [_attention_head(rule, q, k, v, r, mask.double()) for q, k, v, r in heads]
+    to_query, to_key, to_value = zip(*received, strict=True)
+    return torch.stack(to_query), torch.stack(to_key), torch.stack(to_value)
+
+
+def _attention_head(
+    rule: Rule, query: Tensor, key: Tensor, value: Tensor, relevance: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return torch.softmax(query @ key.T + mask, -1) @ value
+
+    steps, inputs = relevance.shape[1], (query, key, value)
+    outputs = len(query) * value.shape[1]
+    contributions = []
+    for tensor, slopes in zip(inputs, jacobian(attend, inputs), strict=True):
+        constant = tensor is not value and not isinstance(rule, AlphaBeta)
+        z = torch.zeros_like(slopes) if constant else slopes * tensor
+        contributions.append(z.reshape(outputs, -1).T)
+    wanted = relevance.transpose(1, 2).reshape(outputs, steps)
+    received = _send(rule, torch.cat(contributions), torch.zeros(outputs), wanted)
+
+    weights = torch.softmax(query @ key.T + mask, -1)
+    by_weight = torch.zeros(query.numel() + key.numel(), steps).double()
+    to_values = torch.einsum("qk,qsd->kds", weights, relevance.abs()).reshape(-1, steps)
+    _conserve(received, wanted.sum(0), torch.cat([by_weight, to_values]))
+    pieces = received.split([tensor.numel() for tensor in inputs])
+    to_query, to_key, to_value = (
+        piece.reshape(*tensor.shape, steps).transpose(1, 2)
+        for piece, tensor in zip(pieces, inputs, strict=True)
+    )
+    return to_query, to_key, to_value
+
+
+def _tokens(x: Tensor, relevance: Tensor) -> zip:
+    return zip(x.double(), relevance.double(), strict=True)
+
+
+def _send_token(rule: Rule, contributions: Tensor, bias: Tensor, relevance: Tensor) -> Tensor:
+    """[steps, outputs] -> [steps, inputs], the token's total kept; contributions: [inputs, outputs]."""
+    inputs = len(contributions)
+    contributions, bias, wanted = contributions.double(), bias.double(), relevance.T
+    if isinstance(rule, AlphaBeta):  # every input has an equal share of the bias
+        contributions, bias = contributions + bias / inputs, torch.zeros_like(bias)
+    received = _send(rule, contributions, bias, wanted)
+    _conserve(received, wanted.sum(0), torch.ones_like(received))
+    return received.T
+
+
+def _send(rule: Rule, contributions: Tensor, bias: Tensor, relevance: Tensor) -> Tensor:
+    """contributions: [inputs, outputs]; bias: [outputs]; relevance: [outputs, steps] -> [inputs, steps]."""
+    inputs, outputs = contributions.shape
+    received = torch.zeros(inputs, relevance.shape[1]).double()
+    for j in range(outputs):
+        shares = _shares(rule, contributions[:, j].tolist(), float(bias[j]))
+        for i in range(inputs):
+            received[i] += shares[i] * relevance[j]
+    return received
+
+
+def _shares(rule: Rule, z: list[float], bias: float) -> list[float]:
+    """Which part of one output's relevance each of its inputs receives; the bias is an input of its own."""
+    if isinstance(rule, AlphaBeta):
+        positive = sum(max(z_i, 0.0) for z_i in z)
+        negative = sum(min(z_i, 0.0) for z_i in z)
+        return [
+            rule.alpha * _over(max(z_i, 0.0), positive) + rule.beta * _over(min(z_i, 0.0), negative)
+            for z_i in z
+        ]
+    output = sum(z) + bias
+    sign = 1.0 if output >= 0 else -1.0
+    if isinstance(rule, Epsilon):
+        return [_over(z_i, output + rule.eps * sign) for z_i in z]
+    assert isinstance(rule, Gamma)
+
+    def weigh(z_i: float) -> float:
+        return z_i * (1 + rule.gamma) if z_i * sign > 0 else z_i
+
+    total = sum(weigh(z_i) for z_i in z) + weigh(bias)
+    return [_over(weigh(z_i), total + GAMMA_STABILISER * (1 + rule.gamma) * sign) for z_i in z]
+
+
+def _over(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def _conserve(received: Tensor, total: Tensor, fallback: Tensor) -> None:
+    """Give out what is missing in proportion to |received|, or to `fallback` where nothing has arrived."""
+    for step in range(received.shape[1]):
+        column = received[:, step]
+        proportion = column.abs() if column.any() else fallback[:, step]
+        missing = total[step] - column.sum()
+        if missing != 0:
+            column += missing * proportion / proportion.sum()
