@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import os
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import torch
 from torch import Tensor
 
+from hf_lrp.files import write_atomically
 from hf_lrp.words import detect_marking, display_tokens, join_words
 
 if TYPE_CHECKING:
@@ -278,16 +278,7 @@ class Contributions:
         text = json.dumps(described, ensure_ascii=False)
         metadata = {"format": FILE_FORMAT, "version": str(FILE_VERSION), "description": text}
         content = save(tensors, metadata | {"sha256": _checksum(tensors, text)})
-        destination = Path(path)
-        temporary = destination.with_name(f".{destination.name}.{uuid.uuid4().hex}")
-        try:
-            with temporary.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, destination)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_atomically(path, content)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Contributions:
