@@ -1,4 +1,4 @@
-"""The redistribution rules again, slowly: each contribution z_ij is written out, in float64, and sent in loops.
+"""The redistribution rules again, slowly: contributions z_ij are written out, in float64, and sent in loops.
 
 Shapes are those of `hf_lrp.rules`. Only the settings of a rule (alpha, eps, ...) are read from it.
 """
@@ -70,7 +70,7 @@ def logit(rule: Rule, x: Tensor, row: Tensor, bias: Tensor) -> Tensor:
 def attention(
     rule: Rule, query: Tensor, key: Tensor, value: Tensor, relevance: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Contributions are inputs times the Jacobian that autograd finds, head by head. mask: [q, k], additive."""
+    """Contributions are inputs times the Jacobian that autograd finds, head by head. mask: [q, k], added."""
     heads = zip(query.double(), key.double(), value.double(), relevance.double(), strict=True)
     received = [_attention_head(rule, q, k, v, r, mask.double()) for q, k, v, r in heads]
     to_query, to_key, to_value = zip(*received, strict=True)
