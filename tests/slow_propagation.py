@@ -17,7 +17,7 @@ Seen = dict[nn.Module, tuple[Tensor, Tensor]]
 def slow_propagate(
     model: PreTrainedModel, rule: Rule, source_ids: Tensor, decoder_ids: Tensor, explained: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The raw shares [T, S] and [T, T] of the logits `explained` ([T], or pairs [T, 2]), one per decoder input.
+    """The raw shares [T, S] and [T, T] of the logits `explained` ([T], or pairs [T, 2]) of all steps.
 
     Source and decoder input must differ in length: that tells cross-attention from self-attention.
     """
