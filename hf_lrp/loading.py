@@ -54,17 +54,19 @@ def load_checkpoint(
 
 @contextmanager
 def quiet_transformers(*, unless: bool = False) -> Iterator[None]:
-    """Keep what transformers reports while loading and generating off the terminal; downloads still show."""
+    """Keep what transformers and the Hub report while loading off the terminal, except for progress of downloads."""
     if unless:
         yield
         return
-    logging = transformers.utils.logging
+    logging, hub_logging = transformers.utils.logging, huggingface_hub.utils.logging
+    hub_verbosity = hub_logging.get_verbosity()
     verbosity, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     hub_bars = not huggingface_hub.utils.are_progress_bars_disabled()
     with warnings.catch_warnings():
         for module in ("transformers", "torch", "huggingface_hub"):
             warnings.filterwarnings("ignore", module=module)
         logging.set_verbosity_error()
+        hub_logging.set_verbosity_error()
         logging.disable_progress_bar()  # also turns off those of the Hub
         if hub_bars:
             huggingface_hub.utils.enable_progress_bars()
@@ -72,6 +74,7 @@ def quiet_transformers(*, unless: bool = False) -> Iterator[None]:
             yield
         finally:
             logging.set_verbosity(verbosity)
+            hub_logging.set_verbosity(hub_verbosity)
             if had_bars:
                 logging.enable_progress_bar()
 

@@ -1,0 +1,60 @@
+"""Explain an everyday sentence with the embedded model, without a network.
+
+Prints the translation and what contributed to it, and writes the heat map
+as a picture and as a page."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hf_lrp.commands.outputs import Outputs, read_targets, show
+
+EXAMPLES = """
+  hf-lrp demo
+  hf-lrp demo --output /tmp/hf-lrp-demo
+"""
+SENTENCE = "I would like a cup of coffee, please."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `run` reads."""
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        type=Path,
+        default=Path("hf-lrp-demo"),
+        help="folder for the picture and the page (default: hf-lrp-demo); created if missing",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Explain the sentence, and say what to try next."""
+    page, picture = args.output / "contributions.html", args.output / "contributions.png"
+    outputs = Outputs(1, html=str(page), png=str(picture))
+    outputs.prepare()
+    from hf_lrp import explain
+    from hf_lrp.loading import load_checkpoint, quiet_transformers
+
+    with quiet_transformers(unless=args.debug):
+        model, tokenizer = load_checkpoint()
+        results = explain(model, tokenizer, [SENTENCE])
+    assert isinstance(results, list)
+    outputs.write(results)
+    show(results, [SENTENCE], read_targets(tokenizer, results))
+    print(_what_next(page, picture))
+
+
+def _what_next(page: Path, picture: Path) -> str:
+    return f"""
+Each line is a prediction: R(src) is the share of the English sentence in it, R(tgt) that of the French words
+written before it; beside them, the tokens that contributed most.
+
+heat map  {picture}
+page      {page}  (open it in a browser, hover over a cell)
+
+Try next:
+  hf-lrp explain --source 'Where is the station?'
+  hf-lrp explain --source 'Where is the station?' --target 'Où est la banque ?' --words
+  hf-lrp explain path/or/hub-id --source-file sentences.txt --html page.html
+  hf-lrp explain --help"""

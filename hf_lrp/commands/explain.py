@@ -1,0 +1,177 @@
+"""Show what source and prefix contribute to each prediction for given sentences.
+
+Without a target the model translates; with one, the target is the prefix.
+Sentences are given as options, in files with one per line, or on standard input.
+A table is printed; pages, pictures and files can be written as well."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+
+from hf_lrp.commands.outputs import Outputs, read_targets, show
+from hf_lrp.files import STANDARD_STREAM, read_sentences
+
+EXAMPLES = """
+  hf-lrp explain --source 'Where is the station?'
+  hf-lrp explain --source 'Where is the station?' --target 'Où est la gare ?' --predict target
+  hf-lrp explain Helsinki-NLP/opus-mt-en-de --source-file sentences.txt --html page.html
+  cat sentences.txt | hf-lrp explain path/to/model --json - > contributions.json
+  hf-lrp explain --source 'I am hungry.' --prefix random --pool unrelated.fr.txt --png heat.png
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `run` reads."""
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs="?",
+        help="a folder or a Hub id (default: the embedded English-French model)",
+    )
+    texts = parser.add_argument_group("texts", "one target per source, in the same order")
+    for side, role in (("source", "to translate"), ("target", "to predict; it becomes the prefix")):
+        one_of = texts.add_mutually_exclusive_group()
+        one_of.add_argument(
+            f"--{side}",
+            metavar="TEXT",
+            action="append",
+            help=f"a sentence {role}; repeat it for several; - reads standard input",
+        )
+        one_of.add_argument(
+            f"--{side}-file", metavar="FILE", help=f"{side} sentences, one per line, UTF-8; - is standard input"
+        )
+    _add_method(parser.add_argument_group("method"))
+    _add_outputs(
+        parser.add_argument_group(
+            "output",
+            "Files replace old ones; missing folders are created. Several sentences share one page\n"
+            "and one JSON list, but have pictures and saved files of their own: F-1.png, F-2.png, ...",
+        )
+    )
+
+
+def _add_method(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--prefix",
+        choices=("model", "reference", "random"),
+        help="what the model is conditioned on: its own translation (default without a target), the target (default "
+        "with one), or an unrelated sentence: another one's target, or one of --pool",
+    )
+    group.add_argument(
+        "--predict",
+        choices=("top1", "target"),
+        default="top1",
+        help="what is explained at each step: the most probable token (default), or the token that follows in the "
+        "prefix",
+    )
+    group.add_argument(
+        "--start-token",
+        choices=("exclude", "keep"),
+        default="exclude",
+        help="leave the decoder start token out, so that source and prefix sum to 1 (default), or keep raw shares",
+    )
+    group.add_argument("--pool", metavar="FILE", help="unrelated target sentences for --prefix random, one per line")
+    group.add_argument(
+        "--seed", metavar="N", type=int, default=0, help="makes random prefixes repeatable (default: 0)"
+    )
+    group.add_argument(
+        "--max-memory",
+        metavar="SIZE",
+        type=_memory,
+        help="such as 4GB: what may be used on top of the model (default: half of what is free)",
+    )
+
+
+def _add_outputs(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--words", action="store_true", help="show and write words instead of sub-word pieces")
+    group.add_argument("--html", metavar="F", help="write a page with heat maps")
+    group.add_argument("--png", metavar="F", help="write a picture of the heat map")
+    group.add_argument("--json", metavar="F", help="write all numbers as JSON; - is standard output, without table")
+    group.add_argument("--save", metavar="F", help="write a file for Contributions.load (safetensors)")
+
+
+def _memory(text: str) -> str:
+    if not re.fullmatch(r"[1-9]\d*(\.\d+)?[KMG]i?B", text, re.IGNORECASE):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500MB or 4GB")
+    return text
+
+
+def run(args: argparse.Namespace) -> None:
+    """Read the texts, check the outputs, then load the model and explain."""
+    sources, targets = _read_texts(args)
+    pool = None if args.pool is None else read_sentences(args.pool)
+    _check_prefix(args, targets)
+    outputs = _outputs(args, len(sources))
+    outputs.prepare()
+    from hf_lrp import explain
+    from hf_lrp.loading import load_checkpoint, quiet_transformers
+
+    with quiet_transformers(unless=args.debug):
+        model, tokenizer = load_checkpoint(args.model)
+        results = explain(
+            model,
+            tokenizer,
+            sources,
+            targets,
+            prefix=args.prefix,
+            predict=args.predict,
+            start_token=args.start_token,
+            max_memory=args.max_memory,
+            seed=args.seed,
+            pool=pool,
+            progress=len(sources) > 1 and sys.stderr.isatty(),
+        )
+    assert isinstance(results, list)
+    given = targets if results[0].prefix == "reference" else None
+    written = given or read_targets(tokenizer, results)
+    if args.words:
+        results = [c.merge_subwords() for c in results]
+    outputs.write(results)
+    if not outputs.to_standard_output:
+        show(results, sources, written)
+    outputs.report()
+
+
+def _read_texts(args: argparse.Namespace) -> tuple[list[str], list[str] | None]:
+    """Sources and targets; exits with a usage error where there are none or not as many of both."""
+    sources = _read_side(args.source, args.source_file)
+    targets = _read_side(args.target, args.target_file)
+    if sources is None:
+        if sys.stdin is None or sys.stdin.isatty():
+            args.usage_error("no text: give --source TEXT or --source-file FILE, or pipe sentences in")
+        sources = read_sentences(STANDARD_STREAM)
+    if not all(map(str.strip, [*sources, *(targets or ())])):
+        args.usage_error("a sentence is empty: there is nothing to explain")
+    if targets is not None and len(targets) != len(sources):
+        args.usage_error(f"{len(sources)} source but {len(targets)} target sentences: give one target per source")
+    return sources, targets
+
+
+def _read_side(texts: list[str] | None, path: str | None) -> list[str] | None:
+    if path is not None:
+        return read_sentences(path)
+    if texts is None:
+        return None
+    return [line for text in texts for line in (read_sentences(text) if text == STANDARD_STREAM else [text])]
+
+
+def _check_prefix(args: argparse.Namespace, targets: Sequence[str] | None) -> None:
+    """What `explain` would say only after the model is loaded."""
+    if args.prefix == "reference" and targets is None:
+        args.usage_error("--prefix reference needs --target or --target-file")
+    if args.prefix == "random" and args.pool is None and len(targets or ()) < 2:
+        args.usage_error("--prefix random needs --pool FILE, or several sources with their targets to exchange")
+    if args.pool is not None and args.prefix != "random":
+        args.usage_error("--pool is for --prefix random")
+
+
+def _outputs(args: argparse.Namespace, count: int) -> Outputs:
+    if STANDARD_STREAM in (args.html, args.png, args.save):
+        args.usage_error("only --json can write to standard output")
+    outputs = Outputs(count, html=args.html, png=args.png, json=args.json, save=args.save)
+    if outputs.clash:
+        args.usage_error(f"{outputs.clash} would be written twice: give each output its own file")
+    return outputs

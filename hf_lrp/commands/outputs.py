@@ -1,0 +1,127 @@
+"""What the commands show in the terminal and write to files."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hf_lrp.files import STANDARD_STREAM, prepare_destination, write_atomically
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from hf_lrp.contributions import Contributions
+
+_TARGET_NAMES = {"model": "translation", "reference": "target", "random": "prefix"}
+
+
+def read_targets(tokenizer: PreTrainedTokenizerBase, results: Sequence[Contributions]) -> list[str]:
+    """The target sentences as text; only tokens have them, words (`merge_subwords`) do not."""
+    return [str(tokenizer.decode(c.target_ids.tolist(), skip_special_tokens=True)) for c in results]
+
+
+def show(results: Sequence[Contributions], sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Print a table for each sentence: coloured and as wide as the terminal, or plain and 80 columns wide."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for number, (contributions, source, target) in enumerate(zip(results, sources, targets, strict=True), 1):
+        texts = {"source": source, _TARGET_NAMES[contributions.prefix]: target}
+        if len(results) > 1:
+            console.print(Text(f"sentence {number} of {len(results)}", style="bold"))
+        if console.is_terminal:
+            grid = Table.grid(padding=(0, 2, 0, 0))
+            for name, text in texts.items():
+                grid.add_row(Text(name, style="bold cyan"), Text(text))
+            console.print(grid, Text(), contributions.table(), sep="\n")
+        else:
+            width = max(map(len, texts))
+            print(*(f"{name:<{width}}  {text}" for name, text in texts.items()), "", contributions, sep="\n")
+        if number < len(results):
+            print("\n")
+
+
+class Outputs:
+    """The files to write for a number of sentences: one page and one JSON text, but pictures and saved files each."""
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        html: str | None = None,
+        png: str | None = None,
+        json: str | None = None,
+        save: str | None = None,
+    ) -> None:
+        self.html, self.json = html, json
+        self.png, self.save = _numbered(png, count), _numbered(save, count)
+
+    @property
+    def paths(self) -> list[str]:
+        """All files, without standard output."""
+        given = [self.html, *self.png, self.json, *self.save]
+        return [path for path in given if path not in (None, STANDARD_STREAM)]
+
+    @property
+    def clash(self) -> str | None:
+        """A file that two outputs would be written to."""
+        real = [os.path.realpath(path) for path in self.paths]
+        return next((path for i, path in enumerate(self.paths) if real[i] in real[:i]), None)
+
+    @property
+    def to_standard_output(self) -> bool:
+        """Whether standard output belongs to JSON."""
+        return self.json == STANDARD_STREAM
+
+    def prepare(self) -> None:
+        """Create missing folders; raise an OSError if a file could not be written."""
+        for path in self.paths:
+            prepare_destination(path)
+
+    def write(self, results: Sequence[Contributions]) -> None:
+        """Write the files, then JSON to standard output."""
+        from hf_lrp.html import render_page
+
+        if self.html is not None:
+            write_atomically(self.html, render_page(results).encode())
+        for contributions, png in zip(results, self.png, strict=False):
+            write_atomically(png, draw(contributions))
+        for contributions, path in zip(results, self.save, strict=False):
+            contributions.save(path)
+        if self.json is None:
+            return
+        dicts = [contributions.to_dict() for contributions in results]
+        text = json.dumps(dicts if len(dicts) > 1 else dicts[0], ensure_ascii=False, allow_nan=False) + "\n"
+        if self.to_standard_output:
+            sys.stdout.buffer.write(text.encode())
+        else:
+            write_atomically(self.json, text.encode())
+
+    def report(self) -> None:
+        """Say on standard error what was written."""
+        for path in self.paths:
+            print(f"wrote {path}", file=sys.stderr)
+
+
+def draw(contributions: Contributions) -> bytes:
+    """The heat map as PNG."""
+    buffer = io.BytesIO()
+    contributions.plot().savefig(buffer, format="png", dpi=150, bbox_inches="tight")
+    return buffer.getvalue()
+
+
+def _numbered(path: str | None, count: int) -> list[str]:
+    """One path per sentence: F.png, or F-1.png, F-2.png and so on, with as many digits as the last one has."""
+    if path is None:
+        return []
+    if count == 1:
+        return [path]
+    whole, digits = Path(path), len(str(count))
+    return [str(whole.with_name(f"{whole.stem}-{n:0{digits}}{whole.suffix}")) for n in range(1, count + 1)]
