@@ -73,16 +73,15 @@ def _table_rows(contributions: Contributions, width: int) -> list[list[Cell]]:
     rest = max(width - label_width - 26, 24)
     source_width = rest * 4 // 7
     header = f"step {_pad('predicted', label_width)}    p R(src) R(tgt)  "
-    header += f"{_pad('top source', source_width)} top prefix"
+    header += f"{_pad('top source', source_width)}   top prefix"
     rows: list[list[Cell]] = [[(header, None)]]
     for step, (probability, source_total, target_total) in enumerate(totals):
         row: list[Cell] = [
             (f"{step + 1:>4} {_pad(_shorten(predicted[step], label_width), label_width)} ", None)
         ]
-        row += [(f"{probability:4.2f} ", None), (f"{source_total:6.3f}", source_total), (" ", None)]
-        row += [(f"{target_total:6.3f}", target_total), ("  ", None)]
+        row.append((f"{probability:4.2f} {source_total:6.3f} {target_total:6.3f}  ", None))
         row += _fit(source[step], source_width, largest)
-        row += [(" ", None), *_fit(prefix[step], rest - source_width - 1, largest)]
+        row += [(" | ", None), *_fit(prefix[step], rest - source_width - 3, largest)]
         rows.append(row)
     return rows
 

@@ -3,6 +3,7 @@
 import io
 
 import pytest
+import torch
 from example_contributions import make_contributions
 from rich.cells import cell_len
 from rich.console import Console
@@ -74,11 +75,18 @@ def test_a_wide_console_shows_more_inputs():
 
 def test_strong_and_negative_shares_are_coloured():
     shares = make_contributions().source.clone()
-    shares[2, 2] = -0.9
+    shares[2, 1:3] = torch.tensor([0.8, -0.9])
     text = rendered(make_contributions(source=shares), 80, force_terminal=True, color_system="standard")
-    assert "\x1b[1;37;44m" in text
+    assert "\x1b[1;37;44m▁cat 80%" in text
     assert "\x1b[37;41m▁sleep -90%" in text
 
 
 def test_markup_in_tokens_is_shown_as_it_is():
     assert "[red]" in rendered(make_contributions(("[red]", "[/]")), 80)
+
+
+def test_source_and_prefix_stay_apart_where_the_source_fills_its_columns():
+    tokens = [f"▁word{i}" for i in range(9)]
+    for width in range(60, 90):
+        rows = rendered(make_contributions(tokens, tokens), width).splitlines()[-9:]
+        assert all(row.count(" | ") == 1 for row in rows)
