@@ -260,6 +260,17 @@ def test_only_rules_that_keep_the_sign_give_shares(operation: str, rule: Rule) -
     assert rule.keeps_sign == all(bool((r >= 0).all()) for r in received)
 
 
+@pytest.mark.parametrize("operation", [operation for operation in OPERATIONS if operation != "logit"])
+@all_rules
+@pytest.mark.parametrize("factor", [2.0**-40, 2.0**60])
+def test_dead_outputs_stand_relevance_of_any_size(operation: str, rule: Rule, factor: float) -> None:
+    tensors = to_float32(draw(operation, rule, 5, **SIZES))
+    some_outputs_dead(tensors)
+    expected = fast(operation, rule, tensors)
+    received = fast(operation, rule, tensors | {"relevance": tensors["relevance"] * factor})
+    assert_close(tuple(r.double() / factor for r in received), expected, 1e-6)
+
+
 @pytest.mark.parametrize("operation", BY_TOKEN)
 def test_a_dead_token_shares_equally(operation: str) -> None:
     tensors = draw(operation, AlphaBeta(), 6, **SIZES)
