@@ -14,13 +14,15 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 from rich.cells import cell_len
 from tiny_checkpoint import save_checkpoint
 
 import hf_lrp
 from hf_lrp import Contributions, loading
-from hf_lrp.cli import COMMANDS, main
+from hf_lrp.cli import COMMANDS, build_parser, main
 from hf_lrp.commands import demo
+from hf_lrp.memory import memory_limit
 
 TWO = ["--source", "the cat sees the dog", "--source", "he eats"]
 
@@ -189,6 +191,10 @@ class TestPrefix:
     def test_the_start_token_can_be_kept(self, model, capsys):
         assert main(["explain", model, "--source", "he", "--start-token", "keep", "--max-memory", "1GB"]) == 0
         assert "start token keep" in " ".join(capsys.readouterr().out.split())
+
+    def test_sizes_are_in_bytes_however_they_are_written(self):
+        parsed = build_parser().parse_args(["explain", "--max-memory", "500mib"])
+        assert memory_limit(parsed.max_memory, torch.device("cpu")) == 500 * 2**20
 
     @pytest.mark.parametrize(
         ("argv", "message"),

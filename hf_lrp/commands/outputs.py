@@ -87,9 +87,9 @@ class Outputs:
 
     def write(self, results: Sequence[Contributions]) -> None:
         """Write the files, then JSON to standard output."""
-        from hf_lrp.html import render_page
-
         if self.html is not None:
+            from hf_lrp.html import render_page
+
             write_atomically(self.html, render_page(results).encode())
         for contributions, png in zip(results, self.png, strict=False):
             write_atomically(png, draw(contributions))
