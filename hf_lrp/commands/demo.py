@@ -47,8 +47,9 @@ def run(args: argparse.Namespace) -> None:
 
 def _what_next(page: Path, picture: Path) -> str:
     return f"""
-Each line is a prediction: R(src) is the share of the English sentence in it, R(tgt) that of the French words
-written before it; beside them, the tokens that contributed most.
+Each line is a prediction: R(src) is the share of the English sentence in it,
+R(tgt) that of the French written before it. Beside them stand the tokens that
+contributed most.
 
 heat map  {picture}
 page      {page}  (open it in a browser, hover over a cell)
