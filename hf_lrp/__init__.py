@@ -1,9 +1,36 @@
 """Source and target contributions to the predictions of translation models, by layer-wise relevance propagation."""
 
-from hf_lrp.contributions import Contributions
-from hf_lrp.explain import explain
-from hf_lrp.patching import patched
-from hf_lrp.rules import AlphaBeta, Epsilon, Gamma
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from hf_lrp.version import __version__
 
+if TYPE_CHECKING:
+    from hf_lrp.contributions import Contributions
+    from hf_lrp.explaining import explain
+    from hf_lrp.patching import patched
+    from hf_lrp.rules import AlphaBeta, Epsilon, Gamma
+
 __all__ = ["AlphaBeta", "Contributions", "Epsilon", "Gamma", "__version__", "explain", "patched"]
+
+# Imported on first use, with torch and transformers: the command line answers --help without them.
+_MODULES = {
+    "AlphaBeta": "rules",
+    "Contributions": "contributions",
+    "Epsilon": "rules",
+    "Gamma": "rules",
+    "explain": "explaining",
+    "patched": "patching",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"hf_lrp.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES])

@@ -17,7 +17,8 @@ def memory_limit(given: int | str | None, device: torch.device) -> int:
     if given is None:
         free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
         return int(free * FREE_SHARE)
-    size = convert_file_size_to_int(given)
+    # accelerate reads a lower-case b as bits, which nobody means here
+    size = convert_file_size_to_int(given.upper().replace("IB", "iB") if isinstance(given, str) else given)
     if size <= 0:
         raise ValueError(f"max_memory must be positive, got {given}.")
     return int(size)

@@ -54,6 +54,15 @@ class Part(NamedTuple):
         """phi, elementwise, out of place."""
         return F.leaky_relu(z if self.sign > 0 else -z, self.slope)
 
+    def phi_(self, z: Tensor) -> None:
+        """phi, elementwise, in place."""
+        if self.sign < 0:
+            z.neg_()
+        if self.slope == 0:
+            z.relu_()
+        else:
+            F.leaky_relu_(z, self.slope)
+
     def divide(self, relevance: Tensor, total: Tensor, output: Tensor | None) -> Tensor:
         """``share * relevance / total``; 0 for outputs without contributions (dead ones) or not of this sign.
 
@@ -61,8 +70,8 @@ class Part(NamedTuple):
         needed if ``of_sign``.
         """
         tiny = torch.finfo(total.dtype).tiny / torch.finfo(total.dtype).eps
-        if self.slope == 0:  # no contribution is negative
-            return relevance * torch.where(total > tiny, self.share / total, 0.0).unsqueeze(-2)
+        if self.slope == 0:  # no contribution is negative, and all those of a dead output are 0
+            return relevance * (self.share / total.clamp(min=tiny)).unsqueeze(-2)
         total = total + torch.where(total < 0, -self.eps, self.eps)
         alive = total.abs() > tiny
         if self.of_sign:
@@ -270,13 +279,13 @@ def _redistribute(
             for part in rule.parts:
                 build(chunk, rows, z)
                 output = z.sum(-1) if part.of_sign else None
-                F.leaky_relu_(z if part.sign > 0 else z.neg_(), part.slope)
+                part.phi_(z)
                 total = z.sum(-1)
                 if constant is not None:
                     total += part.phi(constant[rows])
                     output = None if output is None else output + constant[rows]
                 share = part.divide(relevance[chunk, live, rows], total, output)
-                result[chunk, live].baddbmm_(share, z)
+                result[chunk, live] += torch.bmm(share, z)
     conserve(rule, [result], relevance.sum(-1, keepdim=True))
     return result
 

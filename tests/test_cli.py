@@ -379,3 +379,8 @@ def test_a_terminal_gets_progress_and_colours_but_no_chatter(model):
     assert b"Explaining: 100%" in shown
     assert b"Loading weights" not in shown
     assert b"\x1b[1;37;44m" in shown
+
+
+def test_the_command_line_starts_without_torch():
+    code = "import sys, hf_lrp.cli; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

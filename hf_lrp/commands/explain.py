@@ -94,10 +94,10 @@ def _add_outputs(group: argparse._ArgumentGroup) -> None:
 
 
 def _memory(text: str) -> str:
-    """A size in upper case, since `explain` takes 4gb for gigabits."""
+    """A size that `explain` understands."""
     if not re.fullmatch(r"[1-9]\d*(\.\d+)?[KMG]i?B", text, re.IGNORECASE):
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500MB or 4GB")
-    return text.upper()
+    return text
 
 
 def run(args: argparse.Namespace) -> None:

@@ -1,0 +1,231 @@
+"""Measure the speed and memory of explain(), as ratios within one run.
+
+    python recipes/benchmark.py --output benchmark.json [--checkpoint PATH_OR_HUB_ID] [--quick]
+
+On a randomly initialised Transformer base and, if given, on a real checkpoint: one forward pass; one forward and T
+backward passes (what gradient x input needs at least); explain() for all T steps; inseq's input_x_gradient where inseq
+is installed; peak memory; and the growth with sentence length. Machines differ and are never idle: only ratios between
+lines of one run mean something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import multiprocessing
+import os
+import platform
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from tqdm.auto import tqdm
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel, PreTrainedModel
+
+from hf_lrp import explain
+
+VOCABULARY = 32_000
+
+
+def transformer_base() -> PreTrainedModel:
+    """Random weights in the size of the paper's model."""
+    torch.manual_seed(0)
+    config = MarianConfig(
+        vocab_size=VOCABULARY,
+        d_model=512,
+        encoder_layers=6,
+        decoder_layers=6,
+        encoder_ffn_dim=2048,
+        decoder_ffn_dim=2048,
+        encoder_attention_heads=8,
+        decoder_attention_heads=8,
+        max_position_embeddings=512,
+        activation_function="relu",
+        scale_embedding=True,
+        pad_token_id=VOCABULARY - 1,
+        decoder_start_token_id=VOCABULARY - 1,
+    )
+    model = MarianMTModel(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(0.0, 0.02)
+    return model.eval()
+
+
+def load(checkpoint: str | None) -> PreTrainedModel:
+    """Transformer base, or a checkpoint in float32."""
+    if checkpoint is None:
+        return transformer_base()
+    return AutoModelForSeq2SeqLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+
+
+def random_sentence(model: PreTrainedModel, length: int, seed: int) -> Tensor:
+    """Ids [length] from the lower part of the vocabulary, where special tokens are few."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(10, VOCABULARY - 10, (length,), generator=generator)
+
+
+def forward(model: PreTrainedModel, source: Tensor, target: Tensor) -> None:
+    """One forward pass."""
+    with torch.no_grad():
+        model(input_ids=source[None], decoder_input_ids=target[None], use_cache=False)
+
+
+def backward_passes(model: PreTrainedModel, source: Tensor, target: Tensor) -> None:
+    """One forward pass, then a backward pass from each step's top logit to both sides' embeddings, and no further."""
+    embed = model.get_input_embeddings()
+    inputs = [embed(ids[None]).detach().requires_grad_() for ids in (source, target)]
+    logits = model(inputs_embeds=inputs[0], decoder_inputs_embeds=inputs[1], use_cache=False).logits[0]
+    for step in logits.max(-1).values:
+        torch.autograd.grad(step, inputs, retain_graph=True)
+
+
+def explain_all(model: PreTrainedModel, source: Tensor, target: Tensor) -> None:
+    """All steps."""
+    explain(model, None, source, target)
+
+
+def inseq_task(checkpoint: str, source_text: str, target_text: str) -> Callable[[], None]:
+    """inseq's input x gradient over source and prefix, for one sentence pair."""
+    import inseq
+
+    attribution = inseq.load_model(checkpoint, "input_x_gradient")
+
+    def run() -> None:
+        attribution.attribute(source_text, target_text, attribute_target=True, show_progress=False)
+
+    return run
+
+
+def seconds(tasks: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
+    """Median time per task; tasks take turns, so that a busy moment hits all of them."""
+    times: dict[str, list[float]] = {name: [] for name in tasks}
+    for turn in tqdm(range(repeats + 1), desc="Timing", unit="round", leave=False):
+        for name, task in tasks.items():
+            start = time.perf_counter()
+            task()
+            if turn:  # the first round warms up
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def compare(checkpoint: str | None, source: int, target: int, repeats: int) -> dict[str, Any]:
+    """The four ways side by side on sentences of these lengths."""
+    model = load(checkpoint)
+    ids = random_sentence(model, source, 1), random_sentence(model, target, 2)
+    tasks: dict[str, Callable[[], None]] = {
+        "forward": lambda: forward(model, *ids),
+        "forward + T backward": lambda: backward_passes(model, *ids),
+        "explain": lambda: explain_all(model, *ids),
+    }
+    if checkpoint is not None and importlib.util.find_spec("inseq"):
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+        texts = [tokenizer.decode(row) for row in ids]
+        tasks["inseq input_x_gradient"] = inseq_task(checkpoint, *texts)
+    times = seconds(tasks, repeats)
+    unit = times["forward + T backward"]
+    ratios = {name: value / unit for name, value in times.items()}
+    return {"source": source, "target": target, "seconds": times, "ratio to forward + T backward": ratios}
+
+
+def peak_memory(checkpoint: str | None, length: int, max_memory: str | None) -> int:
+    """Bytes that explain() takes on top of the loaded model, for S = T = length, in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(_peak_memory, (checkpoint, length, max_memory, torch.get_num_threads()))
+
+
+def _peak_memory(checkpoint: str | None, length: int, max_memory: str | None, threads: int) -> int:
+    torch.set_num_threads(threads)
+    model = load(checkpoint)
+    source, target = random_sentence(model, length, 1), random_sentence(model, length, 2)
+    explain(model, None, source[:2], target[:2])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    explain(model, None, source, target, max_memory=max_memory)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+
+
+def growth(checkpoint: str | None, lengths: list[int], repeats: int) -> list[dict[str, Any]]:
+    """Time and memory for S = T = each length."""
+    model = load(checkpoint)
+    rows = []
+    for length in lengths:
+        ids = random_sentence(model, length, 1), random_sentence(model, length, 2)
+        tasks = {
+            "forward + T backward": lambda ids=ids: backward_passes(model, *ids),
+            "explain": lambda ids=ids: explain_all(model, *ids),
+        }
+        times = seconds(tasks, repeats)
+        rows.append({"length": length, "seconds": times, "peak memory": peak_memory(checkpoint, length, None)})
+    return rows
+
+
+def measure(checkpoint: str | None, quick: bool) -> dict[str, Any]:
+    """Everything about one model."""
+    repeats = 2 if quick else 7
+    lengths = [10, 20] if quick else [10, 20, 40, 80, 160]
+    result: dict[str, Any] = {"comparison": compare(checkpoint, 20, 23, repeats)}
+    result["growth"] = growth(checkpoint, lengths, 1 if quick else 3)
+    long = 40 if quick else 200
+    result["memory"] = [
+        {"length": long, "max_memory": limit, "peak memory": peak_memory(checkpoint, long, limit)}
+        for limit in ("1GB", None)
+    ]
+    return result
+
+
+def show(name: str, result: dict[str, Any], console: Console) -> None:
+    """Print one model's results."""
+    comparison = result["comparison"]
+    table = Table(title=f"{name}, S = {comparison['source']}, T = {comparison['target']}")
+    for column in ("what", "seconds", "ratio"):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    for task, value in comparison["seconds"].items():
+        table.add_row(task, f"{value:.3f}", f"{comparison['ratio to forward + T backward'][task]:.2f}")
+    console.print(table)
+    table = Table(title=f"{name}, growth with S = T")
+    for column in ("S = T", "explain, s", "forward + T backward, s", "ratio", "peak memory, MiB"):
+        table.add_column(column, justify="right")
+    for row in result["growth"]:
+        ours, base = row["seconds"]["explain"], row["seconds"]["forward + T backward"]
+        memory = f"{row['peak memory'] / 2**20:.0f}"
+        table.add_row(str(row["length"]), f"{ours:.3f}", f"{base:.3f}", f"{ours / base:.2f}", memory)
+    console.print(table)
+    for row in result["memory"]:
+        limit = row["max_memory"] or "none"
+        console.print(f"S = T = {row['length']}, limit {limit}: peak {row['peak memory'] / 2**20:.0f} MiB")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True, help="JSON file for the figures")
+    parser.add_argument("--checkpoint", help="a real Marian checkpoint, folder or Hub id")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--quick", action="store_true", help="fewer repeats and shorter sentences")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    console = Console()
+    results: dict[str, Any] = {
+        "machine": {"cpus": os.cpu_count(), "processor": platform.machine(), "torch": torch.__version__},
+        "threads": options.threads,
+    }
+    models = {"Transformer base": None} | ({options.checkpoint: options.checkpoint} if options.checkpoint else {})
+    for name, checkpoint in models.items():
+        results[name] = measure(checkpoint, options.quick)
+        show(name, results[name], console)
+    temporary = options.output.with_suffix(".tmp")
+    temporary.write_text(json.dumps(results, indent=2) + "\n")
+    temporary.replace(options.output)
+
+
+if __name__ == "__main__":
+    main()
