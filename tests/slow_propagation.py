@@ -24,7 +24,7 @@ def slow_propagate(
     assert len(source_ids) != len(decoder_ids)
     seen = _run(model, source_ids, decoder_ids)
     decoder, encoder = model.model.decoder, model.model.encoder
-    weight, bias = model.lm_head.weight[explained], model.final_logits_bias[0][explained]
+    weight, bias = model.lm_head.weight[explained], model.get_buffer("final_logits_bias")[0][explained]
     if explained.dim() == 2:
         weight, bias = weight[:, 0] - weight[:, 1], bias[:, 0] - bias[:, 1]
     on_top = slow_rules.logit(rule, seen[model.lm_head][0], weight, bias)[:, 0]

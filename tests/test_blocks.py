@@ -189,8 +189,11 @@ def test_require_equal_refuses(actual: Tensor, expected: Tensor) -> None:
         require_equal(actual, expected, "thing")
 
 
-def test_require_equal_allows_rounding() -> None:
-    assert require_equal(torch.full((2,), 1e3), torch.full((2,), 1e3) + 0.01, "thing") is None
+def test_require_equal_allows_rounding_relative_to_the_largest_value() -> None:
+    large, shifted = torch.tensor([1e3, 0.0]), torch.tensor([1e3, 0.01])
+    require_equal(large, shifted, "thing")
+    with pytest.raises(UnknownStructure):
+        require_equal(large[1:], shifted[1:], "thing")
 
 
 def test_a_layer_that_runs_twice_is_refused(model: PreTrainedModel) -> None:

@@ -94,25 +94,25 @@ def logits(model: PreTrainedModel) -> tuple[Tensor, ...]:
 
 def everything(model: PreTrainedModel) -> list[Any]:
     output = model(input_ids=SOURCE, labels=TARGET, output_attentions=True, output_hidden_states=True)
-    names = ("loss", "logits", "encoder_attentions", "decoder_attentions", "cross_attentions")
-    names += ("encoder_hidden_states", "decoder_hidden_states")
+    names = ["loss", "logits", "encoder_attentions", "decoder_attentions", "cross_attentions"]
+    names += ["encoder_hidden_states", "decoder_hidden_states"]
     assert len(output.cross_attentions) == len(output.decoder_attentions) == 2
     assert len(output.encoder_hidden_states) == len(output.decoder_hidden_states) == 3
     return [output[name] for name in names]
 
 
-def greedy(model: PreTrainedModel) -> tuple[Tensor, ...]:
+def greedy(model: Any) -> tuple[Tensor, ...]:
     return (model.generate(SOURCE, max_new_tokens=8, do_sample=False),)
 
 
-def beam(model: PreTrainedModel) -> tuple[Tensor, ...]:
+def beam(model: Any) -> tuple[Tensor, ...]:
     out = model.generate(
         SOURCE, max_new_tokens=8, num_beams=3, return_dict_in_generate=True, output_scores=True
     )
     return out.sequences, out.sequences_scores
 
 
-def sampled(model: PreTrainedModel) -> tuple[Tensor, ...]:
+def sampled(model: Any) -> tuple[Tensor, ...]:
     torch.manual_seed(0)
     return (model.generate(SOURCE, max_new_tokens=8, do_sample=True),)
 
@@ -351,7 +351,8 @@ def unsupported() -> PreTrainedModel:
 
 
 def without_head() -> PreTrainedModel:
-    return MarianModel(tiny_model().config)
+    config: Any = tiny_model().config
+    return MarianModel(config)
 
 
 class NotLinear(nn.Module):
@@ -385,7 +386,7 @@ def own_forward() -> PreTrainedModel:
 
 
 def quantised() -> PreTrainedModel:
-    model = tiny_model()
+    model: Any = tiny_model()
     model.hf_quantizer = object()
     return model
 

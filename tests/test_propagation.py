@@ -146,6 +146,10 @@ def test_chunks_of_steps_make_no_difference(
     assert_close(run(model, rule, max_memory=1), whole, 1e-8)
     monkeypatch.setattr(propagation, "_steps_per_chunk", lambda *_: 4)
     assert_close(run(model, rule), whole, 1e-8)
+    monkeypatch.setattr(
+        "hf_lrp.rules.CPU_BLOCK", 1
+    )  # one token at a time, from the first step that it carries
+    assert_close(run(model, rule), whole, 1e-8)
 
 
 def test_less_memory_means_smaller_chunks(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,7 @@ def draw(
     def relevance(*shape: int) -> Tensor:
         return normal(*shape).abs() if keeps_sign(rule) else normal(*shape)
 
+    tensors: Tensors
     if operation == "linear":
         tensors = {"x": normal(tokens, inputs), "weight": normal(outputs, inputs), "bias": normal(outputs)}
         return tensors | {"relevance": relevance(tokens, steps, outputs)}

@@ -70,7 +70,7 @@ def load_golden(name: str, dtype: torch.dtype = torch.float64) -> Golden:
     target = arrays["target_ids"][0].long()
     start = torch.tensor([meta["pad"]])
     return Golden(
-        model=_rebuild(meta, arrays).to(dtype),
+        model=_rebuild(meta, arrays, dtype),
         source_ids=arrays["source_ids"][0].long(),
         target_ids=target,
         decoder_ids=torch.cat([start, target[:-1]]),
@@ -80,7 +80,7 @@ def load_golden(name: str, dtype: torch.dtype = torch.float64) -> Golden:
     )
 
 
-def _rebuild(meta: dict[str, Any], arrays: dict[str, Tensor]) -> PreTrainedModel:
+def _rebuild(meta: dict[str, Any], arrays: dict[str, Tensor], dtype: torch.dtype) -> PreTrainedModel:
     config_class, model_class = CLASSES["pegasus" if meta["normalize_before"] else "marian"]
     sizes = {key: meta[key] for key in ("d_model", "heads", "ffn", "layers", "vocab", "pad")}
     positions = arrays["positions"]
@@ -93,7 +93,7 @@ def _rebuild(meta: dict[str, Any], arrays: dict[str, Tensor]) -> PreTrainedModel
     with torch.no_grad():
         for side in ("encoder", "decoder"):
             model.get_parameter(f"model.{side}.embed_positions.weight").copy_(positions)
-    return model.eval()
+    return model.eval().to(dtype)
 
 
 def _sizes(*, d_model: int, heads: int, ffn: int, layers: int, vocab: int, pad: int) -> dict[str, Any]:
