@@ -22,9 +22,7 @@ def linear(rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, relevance
     return torch.stack([_send_token(rule, (weight * row).T, bias, r) for row, r in _tokens(x, relevance)])
 
 
-def layer_norm(
-    rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, relevance: Tensor
-) -> Tensor:
+def layer_norm(rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, relevance: Tensor) -> Tensor:
     """Contributions J_ji x_i, and the bias; J is what autograd finds."""
     bias = torch.zeros(len(weight)) if bias is None else bias
     received = []
@@ -99,8 +97,7 @@ def _attention_head(
     _conserve(received, wanted.sum(0), torch.cat([by_weight, to_values]))
     pieces = received.split([tensor.numel() for tensor in inputs])
     to_query, to_key, to_value = (
-        piece.reshape(*tensor.shape, steps).transpose(1, 2)
-        for piece, tensor in zip(pieces, inputs, strict=True)
+        piece.reshape(*tensor.shape, steps).transpose(1, 2) for piece, tensor in zip(pieces, inputs, strict=True)
     )
     return to_query, to_key, to_value
 
@@ -136,10 +133,7 @@ def _shares(rule: Rule, z: list[float], bias: float) -> list[float]:
     if isinstance(rule, AlphaBeta):
         positive = sum(max(z_i, 0.0) for z_i in z)
         negative = sum(min(z_i, 0.0) for z_i in z)
-        return [
-            rule.alpha * _over(max(z_i, 0.0), positive) + rule.beta * _over(min(z_i, 0.0), negative)
-            for z_i in z
-        ]
+        return [rule.alpha * _over(max(z_i, 0.0), positive) + rule.beta * _over(min(z_i, 0.0), negative) for z_i in z]
     output = sum(z) + bias
     sign = 1.0 if output >= 0 else -1.0
     if isinstance(rule, Epsilon):

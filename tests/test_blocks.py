@@ -81,9 +81,7 @@ def test_a_hook_that_changes_what_goes_into_a_part_is_noticed(model: PreTrainedM
 @pytest.mark.parametrize(
     "part", ["self_attn.k_proj", "self_attn.v_proj", "encoder_attn.k_proj", "encoder_attn.v_proj"]
 )
-def test_a_hook_that_changes_what_goes_into_keys_or_values_is_noticed(
-    model: PreTrainedModel, part: str
-) -> None:
+def test_a_hook_that_changes_what_goes_into_keys_or_values_is_noticed(model: PreTrainedModel, part: str) -> None:
     linear = model.get_submodule(f"model.decoder.layers.0.{part}")
     linear.register_forward_pre_hook(double_before, with_kwargs=True)
     with patched(model) as patch, pytest.raises(UnknownStructure):

@@ -106,9 +106,7 @@ def greedy(model: Any) -> tuple[Tensor, ...]:
 
 
 def beam(model: Any) -> tuple[Tensor, ...]:
-    out = model.generate(
-        SOURCE, max_new_tokens=8, num_beams=3, return_dict_in_generate=True, output_scores=True
-    )
+    out = model.generate(SOURCE, max_new_tokens=8, num_beams=3, return_dict_in_generate=True, output_scores=True)
     return out.sequences, out.sequences_scores
 
 
@@ -345,9 +343,7 @@ def decoder_only() -> PreTrainedModel:
 
 
 def unsupported() -> PreTrainedModel:
-    return T5ForConditionalGeneration(
-        T5Config(d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, vocab_size=11)
-    )
+    return T5ForConditionalGeneration(T5Config(d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, vocab_size=11))
 
 
 def without_head() -> PreTrainedModel:

@@ -229,9 +229,7 @@ EDITS = (
 @all_operations
 @all_rules
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
-def test_corner_cases_equal_the_slow_version(
-    operation: str, rule: Rule, edit: Callable[[Tensors], None]
-) -> None:
+def test_corner_cases_equal_the_slow_version(operation: str, rule: Rule, edit: Callable[[Tensors], None]) -> None:
     tensors = draw(operation, rule, 5, **SIZES)
     edit(tensors)
     received = fast(operation, rule, tensors)
@@ -303,9 +301,7 @@ def test_rules_that_detach_send_nothing_to_queries_and_keys(rule: Rule) -> None:
 @pytest.mark.parametrize("operation", BY_TOKEN)
 @all_rules
 @pytest.mark.parametrize("block", [1, 7, 64])
-def test_blocks_make_no_difference(
-    operation: str, rule: Rule, block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_make_no_difference(operation: str, rule: Rule, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = draw(operation, rule, 8, **SIZES)
     expected = fast(operation, rule, tensors)
     monkeypatch.setattr(rules, "CPU_BLOCK", block)
@@ -337,9 +333,7 @@ def test_own_step_equals_one_step_per_query(rule: Rule, edit: Callable[[Tensors]
         edit(tensors)
     to_query, to_key, to_value = fast("attention", rule, tensors, own_step=True)
     queries = range(SIZES["tokens"])
-    expanded = torch.diag_embed(tensors["relevance"][:, :, 0].mT).permute(
-        0, 2, 3, 1
-    )  # [heads, q, steps = q, d]
+    expanded = torch.diag_embed(tensors["relevance"][:, :, 0].mT).permute(0, 2, 3, 1)  # [heads, q, steps = q, d]
     expected = slow("attention", rule, tensors | {"relevance": expanded})
     actual = torch.zeros_like(expected[0])
     actual[:, queries, queries] = to_query[:, :, 0]

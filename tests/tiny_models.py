@@ -85,9 +85,7 @@ def _rebuild(meta: dict[str, Any], arrays: dict[str, Tensor], dtype: torch.dtype
     sizes = {key: meta[key] for key in ("d_model", "heads", "ffn", "layers", "vocab", "pad")}
     positions = arrays["positions"]
     model = model_class(config_class(**_sizes(**sizes) | {"max_position_embeddings": len(positions)}))
-    weights = {
-        key.removeprefix("weights/"): value for key, value in arrays.items() if key.startswith("weights/")
-    }
+    weights = {key.removeprefix("weights/"): value for key, value in arrays.items() if key.startswith("weights/")}
     missing, unexpected = model.load_state_dict(weights, strict=False)
     assert not unexpected and all("embed" in key or key == "lm_head.weight" for key in missing)
     with torch.no_grad():
