@@ -418,8 +418,9 @@ English-French sentence pairs of [Tatoeba](https://tatoeba.org), as collected by
 [CC BY 2.0 FR](https://creativecommons.org/licenses/by/2.0/fr/). No sentence is shipped.
 
 Held out: English sentences, regarded without case, spaces and punctuation, are ordered by the SHA-256 of
-their text. The first {arguments["test_size"]} are for testing,
-the next {arguments["validation_size"]} for validation, each with the first French translation in the file.
+their text.
+The first {arguments["test_size"]} are for testing, the next {arguments["validation_size"]} for validation,
+each with the first French translation in the file.
 None of these English sentences is in the training data.
 
 ## Training
@@ -428,6 +429,7 @@ python recipes/train_embedded.py --data tatoeba-en-fr.tsv \\
     --output hf_lrp/embedded/tatoeba-en-fr {amount} --seed {arguments["seed"]}
 ```
 {training["steps"]} steps in {training["minutes"]} minutes on a CPU.
+With `--minutes`, the number of steps and so the score depend on the machine and on what else it does.
 Settings and validation losses: `training.json`.
 
 ## Score
