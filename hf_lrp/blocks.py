@@ -40,8 +40,8 @@ class Block(Protocol):
     def exit(self, tape: Tape) -> Tensor:
         """The block's output, [length, d]."""
 
-    def check(self, tape: Tape) -> None:
-        """Raise if the block's forward pass was not the assumed one."""
+    def check(self, tape: Tape, memory: Tensor | None) -> None:
+        """Raise if the block's forward pass was not the assumed one. memory: the encoder's output, in a decoder."""
 
     def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
         """From output to input, and the window that the input's relevance covers."""
@@ -65,7 +65,7 @@ class FeedForward:
     def exit(self, tape: Tape) -> Tensor:
         return tape.output(self.fc2)
 
-    def check(self, tape: Tape) -> None:
+    def check(self, tape: Tape, memory: Tensor | None) -> None:
         require_equal(tape.input(self.fc2), self.activation(tape.output(self.fc1)), "feed-forward activation")
 
     def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
@@ -95,7 +95,10 @@ class Attention:
     def exit(self, tape: Tape) -> Tensor:
         return tape.output(self.out)
 
-    def check(self, tape: Tape) -> None:
+    def check(self, tape: Tape, memory: Tensor | None) -> None:
+        attended_to = memory if self.cross and memory is not None else self.entry(tape)
+        require_equal(tape.input(self.k), attended_to, "input of the keys")
+        require_equal(tape.input(self.v), attended_to, "input of the values")
         query, key, value = (self._split(tape.output(module)) for module in (self.q, self.k, self.v))
         attended = self._weights(query, key, 0) @ value
         require_equal(tape.input(self.out), attended.transpose(0, 1).flatten(1), "attention")
@@ -165,13 +168,13 @@ class Residual:
     norm: Any
     norm_first: bool
 
-    def replay(self, tape: Tape, x: Tensor) -> Tensor:
+    def replay(self, tape: Tape, x: Tensor, memory: Tensor | None) -> Tensor:
         """What comes out for ``x``, checked step by step against what was recorded: [length, d]."""
         if self.norm_first:
             require_equal(tape.input(self.norm), x, "input of a norm")
         inner = tape.output(self.norm) if self.norm_first else x
         require_equal(self.block.entry(tape), inner, f"input of {type(self.block).__name__}")
-        self.block.check(tape)
+        self.block.check(tape, memory)
         joined = x + self.block.exit(tape)
         if self.norm_first:
             return joined
@@ -197,12 +200,13 @@ class Layer:
     module: nn.Module
     residuals: tuple[Residual, ...]
 
-    def check(self, tape: Tape) -> None:
-        """Raise if the layer is not the sequence of residuals it is taken for."""
-        x = tape.input(self.module)
+    def replay(self, tape: Tape, x: Tensor, memory: Tensor | None) -> Tensor:
+        """What comes out for ``x``, checked against what was recorded: [length, d]."""
+        require_equal(tape.input(self.module), x, "input of a layer")
         for residual in self.residuals:
-            x = residual.replay(tape, x)
+            x = residual.replay(tape, x, memory)
         require_equal(tape.output(self.module), x, "output of a layer")
+        return x
 
     def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
         """From the layer's output to its input."""

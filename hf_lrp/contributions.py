@@ -121,9 +121,7 @@ class Contributions:
     def _check_tensors(self) -> None:
         steps, positions = len(self.target_tokens), len(self.source_tokens)
         if not steps or not positions:
-            raise ValueError(
-                f"at least one source and one target token are needed, got {positions} and {steps}."
-            )
+            raise ValueError(f"at least one source and one target token are needed, got {positions} and {steps}.")
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("start", "logits", "probability", "target_ids"), (steps,))
         shapes |= {"source": (steps, positions), "target": (steps, steps), "source_ids": (positions,)}
         shapes["predicted_ids"] = (steps, 2) if self.predicted_ids.ndim == 2 else (steps,)
@@ -139,9 +137,7 @@ class Contributions:
                 kind = "a floating point" if name in _FLOATS else "an integer"
                 raise ValueError(f"{name} must be {kind} tensor, got {tensor.dtype}.")
         if self.target.triu(0 if self.level == "token" else 1).count_nonzero():
-            raise ValueError(
-                "target must be lower triangular: a token that is not yet written cannot contribute."
-            )
+            raise ValueError("target must be lower triangular: a token that is not yet written cannot contribute.")
 
     def _check_descriptions(self) -> None:
         steps, positions = len(self.target_tokens), len(self.source_tokens)
@@ -155,9 +151,7 @@ class Contributions:
         for name in ("source_words", "target_words"):
             words = getattr(self, name)
             if words[0] != 0 or any(b - a not in (0, 1) for a, b in pairwise(words)):
-                raise ValueError(
-                    f"{name} must start at 0 and grow by 0 or 1 from token to token, got {words}."
-                )
+                raise ValueError(f"{name} must start at 0 and grow by 0 or 1 from token to token, got {words}.")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}.")
@@ -272,9 +266,7 @@ class Contributions:
         from safetensors.torch import save
 
         tensors = {name: getattr(self, name) for name in (*_FLOATS, *_IDS)}
-        described = {
-            field.name: getattr(self, field.name) for field in fields(self) if field.name not in tensors
-        }
+        described = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in tensors}
         text = json.dumps(described, ensure_ascii=False)
         metadata = {"format": FILE_FORMAT, "version": str(FILE_VERSION), "description": text}
         content = save(tensors, metadata | {"sha256": _checksum(tensors, text)})
@@ -303,9 +295,7 @@ class Contributions:
     @overload
     def plot(self, figure: SubFigure, *, title: str | None = None) -> SubFigure: ...
 
-    def plot(
-        self, figure: Figure | SubFigure | None = None, *, title: str | None = None
-    ) -> Figure | SubFigure:
+    def plot(self, figure: Figure | SubFigure | None = None, *, title: str | None = None) -> Figure | SubFigure:
         """A heat map of source and prefix contributions with the curve of R_t(source) beside it.
 
         Args:
@@ -382,9 +372,7 @@ def _plain(value: Any) -> Any:
 
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor):
-        return (
-            a.dtype == b.dtype and a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
-        )
+        return a.dtype == b.dtype and a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
     return bool(a == b or (a != a and b != b))
 
 
@@ -403,9 +391,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], str]:
     from safetensors import SafetensorError, safe_open
 
     if not path.exists():
-        raise FileNotFoundError(
-            f"{path} does not exist; check the path, or write it with Contributions.save."
-        )
+        raise FileNotFoundError(f"{path} does not exist; check the path, or write it with Contributions.save.")
     if not path.is_file():
         raise ValueError(f"{path} is not a file; give the file that Contributions.save wrote.")
     try:
@@ -419,8 +405,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], str]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(
-            f"{path} is truncated, damaged or no safetensors file ({error}); "
-            "copy it again, or compute and save again."
+            f"{path} is truncated, damaged or no safetensors file ({error}); copy it again, or compute and save again."
         ) from error
     version, text = metadata.get("version", ""), metadata.get("description", "")
     if version.isdecimal() and int(version) > FILE_VERSION:
@@ -429,7 +414,5 @@ def _read(path: Path) -> tuple[dict[str, Tensor], str]:
             "upgrade it: pip install -U hf-lrp."
         )
     if version != str(FILE_VERSION) or metadata.get("sha256") != _checksum(tensors, text):
-        raise ValueError(
-            f"{path} is damaged: its checksum does not match; copy it again, or compute and save again."
-        )
+        raise ValueError(f"{path} is damaged: its checksum does not match; copy it again, or compute and save again.")
     return tensors, text

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from hf_lrp.blocks import Attention, FeedForward, Layer, Residual
-from hf_lrp.modules import Recorded, RelevanceLayer, RelevanceLayerNorm, RelevanceLinear
+from hf_lrp.blocks import Attention, FeedForward, Layer, Residual, require_equal
+from hf_lrp.modules import Recorded, RelevanceLayer, RelevanceLayerNorm, RelevanceLinear, Tape
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,16 @@ class Stack:
     layers: tuple[Layer, ...]
     final_norm: Any | None
 
+    def replay(self, tape: Tape, memory: Tensor | None = None) -> Tensor:
+        """The stack's output [length, d]; raises if the stack is not what it is taken for."""
+        x = tape.input(self.layers[0].module)
+        for layer in self.layers:
+            x = layer.replay(tape, x, memory)
+        if self.final_norm is None:
+            return x
+        require_equal(tape.input(self.final_norm), x, "input of the final norm")
+        return tape.output(self.final_norm)
+
 
 @dataclass(frozen=True)
 class Network:
@@ -60,6 +71,12 @@ class Network:
     head: Any
     head_bias: Tensor
     counterparts: dict[nn.Module, type[Recorded]]
+
+    def check(self, tape: Tape, logits: Tensor) -> None:
+        """Raise if a recorded forward pass that gave ``logits`` [length, V] is not the one relevance assumes."""
+        output = self.decoder.replay(tape, self.encoder.replay(tape))
+        require_equal(tape.input(self.head), output, "input of the output layer")
+        require_equal(logits, torch.nn.functional.linear(output, self.head.weight, self.head_bias), "logits")
 
 
 def read_network(model: PreTrainedModel) -> Network:

@@ -57,9 +57,7 @@ _TABLE_STYLE = """
 """
 
 
-def render_page(
-    contributions: Sequence[Contributions], title: str = "Source and target contributions"
-) -> str:
+def render_page(contributions: Sequence[Contributions], title: str = "Source and target contributions") -> str:
     """One self-contained page with all the contributions, in light and dark colours."""
     body = "\n".join(_section(c) for c in contributions)
     return (
@@ -93,9 +91,7 @@ def _summary(c: Contributions) -> str:
         "conservation error": f"{c.conservation_error:.1g}",
     }
     lines = [f'<p class="about">{escape(c.model)}: mean R(source) {totals.mean():.3f}{from_second}</p>']
-    lines.append(
-        f'<p class="detail">{escape(" · ".join(f"{name}: {value}" for name, value in details.items()))}</p>'
-    )
+    lines.append(f'<p class="detail">{escape(" · ".join(f"{name}: {value}" for name, value in details.items()))}</p>')
     lines += [f'<p class="detail">note: {escape(note)}</p>' for note in c.notes]
     lines.append(_color_key(c))
     return "\n".join(lines)
@@ -128,9 +124,7 @@ def _table(c: Contributions) -> str:
             cells += f'<td class="{later}" colspan="{len(target) - written}"></td>'
         about = f"step {step + 1}: {_isolate(name)}, "
         about += f"probability {c.probability[step]:.3g}, logit {c.logits[step]:.4g}"
-        rows.append(
-            f'<tr><th class="token" dir="auto" title="{escape(about)}">{escape(name)}</th>{total}{cells}</tr>'
-        )
+        rows.append(f'<tr><th class="token" dir="auto" title="{escape(about)}">{escape(name)}</th>{total}{cells}</tr>')
     return (
         f'<table class="{"dense" if dense else "roomy"}">\n<thead>\n'
         '<tr><th class="token side"></th><th class="side"></th>'

@@ -88,6 +88,8 @@ class Window:
 class Recorded(nn.Module):
     """A module that notes its first input and its (first) output."""
 
+    original: type[nn.Module]
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         result = super().forward(*args, **kwargs)
         tape = _recording.get()
@@ -95,6 +97,10 @@ class Recorded(nn.Module):
             x = args[0] if args else kwargs[next(iter(kwargs))]
             tape.add(self, x, result[0] if isinstance(result, tuple) else result)
         return result
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copies and pickles are of the original class: they are not patched."""
+        return object.__new__, (self.original,), super().__reduce_ex__(protocol)[2]
 
 
 class RelevanceLayer(Recorded):
@@ -126,6 +132,6 @@ def counterpart(original: type[nn.Module], behaviour: type[Recorded]) -> type[nn
     """The subclass of ``original`` that also behaves as ``behaviour``."""
     key = (original, behaviour)
     if key not in _classes:
-        namespace = {"__module__": original.__module__}
+        namespace = {"__module__": original.__module__, "original": original}
         _classes[key] = type(f"Relevance{original.__name__}", (behaviour, original), namespace)
     return _classes[key]

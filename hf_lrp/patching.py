@@ -63,13 +63,13 @@ def _acquire(module: nn.Module, behaviour: type[Recorded], holder: object) -> No
 
 def _release_all(network: Network, holder: object) -> None:
     """Give up all modules, to the end even if interrupted again; releasing one twice does no harm."""
-    interrupt: KeyboardInterrupt | None = None
+    interrupt: BaseException | None = None
     pending = list(network.counterparts)
     while pending:
         try:
             _release(pending[-1], holder)
             pending.pop()
-        except KeyboardInterrupt as again:
+        except BaseException as again:
             interrupt = again
     if interrupt is not None:
         raise interrupt
@@ -100,8 +100,12 @@ def _require_plain_modules(model: PreTrainedModel, network: Network) -> None:
         raise TypeError(f"{type(model).__name__} is quantised, and relevance needs the real weights. {remedy}")
     for module, behaviour in network.counterparts.items():
         name = type(module).__name__
-        if not isinstance(module, _PLAIN[behaviour]):
-            raise TypeError(f"Expected a plain {_PLAIN[behaviour].__name__}, found {name}. {remedy}")
+        plain = _PLAIN[behaviour]
+        if not isinstance(module, plain):
+            raise TypeError(f"Expected a plain {plain.__name__}, found {name}. {remedy}")
+        original = _originals.get(module, type(module))
+        if plain is not nn.Module and original.forward is not plain.forward:
+            raise TypeError(f"{name} has a forward method of its own, but relevance assumes that of {plain.__name__}.")
         weight = getattr(module, "weight", None)
         if isinstance(weight, torch.Tensor) and not weight.is_floating_point():
             raise TypeError(f"A {name} has {weight.dtype} weights: the model is quantised. {remedy}")

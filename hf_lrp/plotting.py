@@ -132,9 +132,7 @@ def _write_shares(axes: Axes, shares: np.ndarray, limit: float, size: float) -> 
             continue
         dark = abs(share) > 0.6 * limit
         written = f"{share:.2f}".replace("0.", ".", 1)
-        axes.text(
-            position, step, written, ha="center", va="center", size=size, color="white" if dark else "#333333"
-        )
+        axes.text(position, step, written, ha="center", va="center", size=size, color="white" if dark else "#333333")
 
 
 def _draw_curve(axes: Axes, totals: np.ndarray, size: float) -> None:
@@ -230,9 +228,7 @@ def _characters_of(family: str) -> frozenset[str]:
     """The characters that a font family has; none for fonts of bitmaps, such as colour emoji."""
     faces = [face for face in font_manager.fontManager.ttflist if face.name == family]
     face = min(faces, key=lambda face: (face.style != "normal", face.weight != 400))
-    path = (
-        font_manager.FontPath(face.fname, face.index) if hasattr(face, "index") else face.fname
-    )  # from 3.11 on
+    path = font_manager.FontPath(face.fname, face.index) if hasattr(face, "index") else face.fname  # from 3.11 on
     with contextlib.suppress(OSError, RuntimeError):
         font = font_manager.get_font(path)
         if font.scalable:

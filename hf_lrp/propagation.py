@@ -55,9 +55,7 @@ def propagate(
         logits = output.logits[0, steps]
         _require_finite(patch, logits)
         explained = choose(logits)
-        for stack in (patch.network.encoder, patch.network.decoder):
-            for layer in stack.layers:
-                layer.check(tape)
+        patch.network.check(tape, output.logits[0])
         source, decoder = _back(patch, tape, explained, steps, max_memory)
     probability = logits.softmax(-1)
     if explained.dim() == 1:

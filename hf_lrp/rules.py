@@ -70,14 +70,15 @@ class Part(NamedTuple):
         needed if ``of_sign``.
         """
         tiny = torch.finfo(total.dtype).tiny / torch.finfo(total.dtype).eps
-        if self.slope == 0:  # no contribution is negative, and all those of a dead output are 0
-            return relevance * (self.share / total.clamp(min=tiny)).unsqueeze(-2)
-        total = total + torch.where(total < 0, -self.eps, self.eps)
-        alive = total.abs() > tiny
+        if self.slope == 0:  # no contribution is negative
+            dead = total <= tiny
+        else:
+            total = total + torch.full_like(total, self.eps).copysign(total)
+            dead = total.abs() <= tiny
         if self.of_sign:
             assert output is not None
-            alive &= output >= 0 if self.sign > 0 else output < 0
-        return relevance * torch.where(alive, self.share / total, 0.0).unsqueeze(-2)
+            dead |= output < 0 if self.sign > 0 else output >= 0
+        return relevance * (self.share / total).masked_fill_(dead, 0.0).unsqueeze(-2)
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ class Gamma(Rule):
     """LRP-γ: contributions of the output's sign count ``1 + gamma`` times. Contributions may be negative.
 
     The generalised form, which is defined for outputs of either sign; between LRP-ε (0) and a rule that only looks at
-    contributions of the output's sign (large gamma).
+    contributions of the output's sign (large gamma). Sums are stabilised with 1e-9.
     """
 
     gamma: float = 0.25
@@ -373,8 +374,10 @@ def _to_all(
     rule: Rule, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention with its expansion in queries, keys and values."""
-    out = weights @ value
-    gain = weights.unsqueeze(2) * (value.transpose(1, 2).unsqueeze(1) - out.unsqueeze(-1))  # G: [heads, q, d, k]
+    # v - o from differences to the value with the largest weight: exact also where that weight is almost 1
+    top = weights.argmax(-1, keepdim=True).expand(-1, -1, value.shape[-1])
+    offset = value.transpose(1, 2).unsqueeze(1) - value.gather(1, top).unsqueeze(-1)  # [heads, q, d, k]
+    gain = weights.unsqueeze(2) * (offset - offset @ weights.unsqueeze(-1))  # G: [heads, q, d, k]
     product = key.unsqueeze(2) * query.unsqueeze(1)  # [heads, k, q, e]
     of_query = (gain.flatten(1, 2) @ key).view(*gain.shape[:3], -1) * query.unsqueeze(2)  # [heads, q, d, e]
     to_query, to_key, to_value = None, None, None

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
-Cell = tuple[
-    str, float | None
-]  # a piece of a line, and how strongly it is coloured: 0 to 1, negative, or not at all
+Cell = tuple[str, float | None]  # a piece of a line, and how strongly it is coloured: 0 to 1, negative, or not at all
 Input = tuple[str, float]  # an input token and its share
 _PLAIN_WIDTH = 80
 _LABEL_WIDTH = 14
@@ -57,9 +55,7 @@ class TerminalTable:
         yield Text("\n".join(details), style="dim")
         yield Text()
         for row in _table_rows(self.contributions, options.max_width):
-            yield Text.assemble(
-                *((text, _style(strength)) for text, strength in row), no_wrap=True, overflow="crop"
-            )
+            yield Text.assemble(*((text, _style(strength)) for text, strength in row), no_wrap=True, overflow="crop")
 
 
 def _table_rows(contributions: Contributions, width: int) -> list[list[Cell]]:
@@ -76,9 +72,7 @@ def _table_rows(contributions: Contributions, width: int) -> list[list[Cell]]:
     header += f"{_pad('top source', source_width)}   top prefix"
     rows: list[list[Cell]] = [[(header, None)]]
     for step, (probability, source_total, target_total) in enumerate(totals):
-        row: list[Cell] = [
-            (f"{step + 1:>4} {_pad(_shorten(predicted[step], label_width), label_width)} ", None)
-        ]
+        row: list[Cell] = [(f"{step + 1:>4} {_pad(_shorten(predicted[step], label_width), label_width)} ", None)]
         row.append((f"{probability:4.2f} {source_total:6.3f} {target_total:6.3f}  ", None))
         row += _fit(source[step], source_width, largest)
         row += [(" | ", None), *_fit(prefix[step], rest - source_width - 3, largest)]
@@ -133,9 +127,7 @@ def _style(strength: float | None) -> str:
 def _cells(text: str) -> int:
     """How many terminal columns a text takes: East Asian characters two, combining marks none."""
     return sum(
-        0
-        if unicodedata.category(char) in ("Mn", "Me", "Cf")
-        else 1 + (unicodedata.east_asian_width(char) in "WF")
+        0 if unicodedata.category(char) in ("Mn", "Me", "Cf") else 1 + (unicodedata.east_asian_width(char) in "WF")
         for char in text
     )
 

@@ -58,12 +58,8 @@ def group_words(tokens: Sequence[str], special: Sequence[bool]) -> tuple[int, ..
     without any marking are words of their own: without markers nothing tells where a word ends.
     """
     if len(tokens) != len(special):
-        raise ValueError(
-            f"{len(tokens)} tokens but {len(special)} flags for special tokens; give one flag per token."
-        )
-    marking = detect_marking(
-        [token for token, is_special in zip(tokens, special, strict=True) if not is_special]
-    )
+        raise ValueError(f"{len(tokens)} tokens but {len(special)} flags for special tokens; give one flag per token.")
+    marking = detect_marking([token for token, is_special in zip(tokens, special, strict=True) if not is_special])
     texts = [_bare(token, marking) for token in tokens]
     alone = [is_special or _is_word_alone(texts, i) for i, is_special in enumerate(special)]
     words: list[int] = []
@@ -120,11 +116,7 @@ def _readable(token: str, marking: Marking) -> str:
 
 def _visible(text: str) -> str:
     def escape(char: str) -> str:
-        return (
-            char.encode("unicode_escape").decode()
-            if unicodedata.category(char) in ("Cc", "Zl", "Zp")
-            else char
-        )
+        return char.encode("unicode_escape").decode() if unicodedata.category(char) in ("Cc", "Zl", "Zp") else char
 
     return "".join(map(escape, text)) or "∅"
 

@@ -82,9 +82,7 @@ def english_key(english: str) -> str:
     return "".join(c for c in english.casefold() if c.isalnum()) or english
 
 
-def split_pairs(
-    pairs: list[Pair], test_size: int, validation_size: int
-) -> tuple[list[Pair], list[Pair], list[Pair]]:
+def split_pairs(pairs: list[Pair], test_size: int, validation_size: int) -> tuple[list[Pair], list[Pair], list[Pair]]:
     """Train, validation and test pairs. Keys are ordered by SHA-256: the first are test, the next validation.
 
     A held-out key keeps its first pair only; none of its pairs is in train.
@@ -177,9 +175,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast, args: Arguments) -> MarianMT
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, pairs: list[Pair]) -> list[Example]:
-    sources, targets = (
-        tokenizer(list(side), truncation=True)["input_ids"] for side in zip(*pairs, strict=True)
-    )
+    sources, targets = (tokenizer(list(side), truncation=True)["input_ids"] for side in zip(*pairs, strict=True))
     return list(zip(sources, targets, strict=True))
 
 
@@ -205,12 +201,8 @@ def batch_loss(model: MarianMTModel, batch: list[Example], label_smoothing: floa
     sources = pad_rows([source for source, _ in batch], pad)
     labels = pad_rows([target for _, target in batch], IGNORED)
     inputs = pad_rows([[model.config.decoder_start_token_id, *target[:-1]] for _, target in batch], pad)
-    logits = model(
-        input_ids=sources, attention_mask=sources.ne(pad), decoder_input_ids=inputs, use_cache=False
-    ).logits
-    return cross_entropy(
-        logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, label_smoothing=label_smoothing
-    )
+    logits = model(input_ids=sources, attention_mask=sources.ne(pad), decoder_input_ids=inputs, use_cache=False).logits
+    return cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, label_smoothing=label_smoothing)
 
 
 @torch.no_grad()
@@ -229,9 +221,7 @@ def last_checkpoint(folder: Path) -> Path | None:
     return max(found, key=lambda path: int(path.name.removeprefix("step-")), default=None)
 
 
-def save_checkpoint(
-    folder: Path, model: MarianMTModel, optimizer: torch.optim.Optimizer, state: dict
-) -> None:
+def save_checkpoint(folder: Path, model: MarianMTModel, optimizer: torch.optim.Optimizer, state: dict) -> None:
     """Write beside, then rename: a checkpoint is complete or absent. The last two stay."""
     final = folder / f"step-{state['step']}"
     temporary = final.with_suffix(".tmp")
@@ -270,16 +260,13 @@ def epochs(examples: list[Example], args: Arguments, state: dict) -> Iterator[li
         state["epoch"], state["batch"] = state["epoch"] + 1, 0
 
 
-def train(
-    args: Arguments, train_pairs: list[Pair], validation_pairs: list[Pair]
-) -> tuple[MarianMTModel, dict]:
+def train(args: Arguments, train_pairs: list[Pair], validation_pairs: list[Pair]) -> tuple[MarianMTModel, dict]:
     """Train until the time or the steps are used up; returns the model and what happened.
 
     The tokenizer is built once and saved in `checkpoints`.
     """
     folder = Path(args.checkpoints)
     torch.manual_seed(args.seed)
-    torch.set_flush_denormal(True)
     if not (folder / "tokenizer.json").exists():
         build_tokenizer(train_pairs, args.vocab_size).save_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -347,9 +334,7 @@ def export(args: Arguments, model: MarianMTModel, state: dict) -> None:
     AutoTokenizer.from_pretrained(args.checkpoints).save_pretrained(temporary)
     config = json.loads((temporary / "config.json").read_text())
     write_json(temporary / "config.json", config | {"dtype": "float32"})
-    arguments = {
-        k: v for k, v in asdict(args).items() if k not in ("data", "output", "checkpoints", "evaluate_only")
-    }
+    arguments = {k: v for k, v in asdict(args).items() if k not in ("data", "output", "checkpoints", "evaluate_only")}
     training = {"arguments": arguments, "parameters": model.num_parameters(), "epochs": state["epoch"]}
     training |= {
         "steps": state["step"],
@@ -450,4 +435,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    torch.set_flush_denormal(True)  # denormal gradients are slow, and this is a process of its own
     main()

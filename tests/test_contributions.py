@@ -224,9 +224,7 @@ def test_to_pandas_says_how_to_get_pandas(monkeypatch):
 )
 def test_files_hold_everything_exactly(tmp_path, source, target, dtype):
     contributions = make_contributions(source, target)
-    contributions = dataclasses.replace(
-        contributions, source=contributions.source.to(dtype), notes=("ünï\n", '"')
-    )
+    contributions = dataclasses.replace(contributions, source=contributions.source.to(dtype), notes=("ünï\n", '"'))
     contributions.save(tmp_path / "a.safetensors")
     loaded = Contributions.load(str(tmp_path / "a.safetensors"))
     assert loaded == contributions
@@ -273,18 +271,14 @@ def test_missing_files_and_directories(tmp_path):
 def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "other.bin"
     path.write_bytes(content)
-    with pytest.raises(
-        ValueError, match=r"other\.bin is truncated, damaged or no safetensors file .* save again"
-    ):
+    with pytest.raises(ValueError, match=r"other\.bin is truncated, damaged or no safetensors file .* save again"):
         Contributions.load(path)
 
 
 def test_a_models_file_is_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     save_file({"weight": torch.zeros(3)}, path, {"format": "pt"})
-    with pytest.raises(
-        ValueError, match=r"model\.safetensors is a safetensors file, but not of contributions"
-    ):
+    with pytest.raises(ValueError, match=r"model\.safetensors is a safetensors file, but not of contributions"):
         Contributions.load(path)
     save_file({"weight": torch.zeros(3)}, path)
     with pytest.raises(ValueError, match="but not of contributions"):
@@ -318,6 +312,4 @@ def test_damaged_files_are_refused(tmp_path, place, bit):
 
 
 def test_text_for_a_shell():
-    assert repr(make_contributions()).startswith(
-        "<Contributions of 5 source tokens to 6 steps, mean R(source) 0."
-    )
+    assert repr(make_contributions()).startswith("<Contributions of 5 source tokens to 6 steps, mean R(source) 0.")

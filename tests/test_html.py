@@ -67,9 +67,7 @@ def test_rows_have_as_many_columns_as_the_header():
         rows = contributions.to_html().split("<tr>")[1:]
         counts = set()
         for row in rows:
-            cells = [
-                attrs for tag, attrs in Page("<tr>" + row.split("</tr>")[0] + "</tr>").elements if tag != "tr"
-            ]
+            cells = [attrs for tag, attrs in Page("<tr>" + row.split("</tr>")[0] + "</tr>").elements if tag != "tr"]
             cells = [attrs for attrs in cells if "colspan" in attrs or attrs.keys() & {"class", "title"}]
             counts.add(sum(int(attrs.get("colspan") or 1) for attrs in cells if attrs.get("class") != "bar"))
         assert len(counts) == 1

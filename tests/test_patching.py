@@ -1,7 +1,6 @@
 """A patched model does exactly what it did, and comes back exactly as it was."""
 
 import copy
-import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -317,7 +316,6 @@ def test_a_copy_made_inside_computes_the_same(model: PreTrainedModel) -> None:
     assert_same(logits(model), expected)
 
 
-@pytest.mark.xfail(strict=True, reason="counterparts of counterparts have no method resolution order")
 def test_a_copy_made_inside_is_an_ordinary_model(model: PreTrainedModel) -> None:
     with patched(model):
         twin = copy.deepcopy(model)
@@ -326,7 +324,6 @@ def test_a_copy_made_inside_is_an_ordinary_model(model: PreTrainedModel) -> None
     assert not is_patched(twin)
 
 
-@pytest.mark.xfail(strict=True, reason="counterparts cannot be imported by name", raises=pickle.PicklingError)
 def test_a_whole_model_can_be_pickled_inside(model: PreTrainedModel, tmp_path: Path) -> None:
     with patched(model):
         torch.save(model, tmp_path / "model.pt")

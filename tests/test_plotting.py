@@ -65,10 +65,7 @@ def test_negative_shares_get_a_symmetric_scale():
 
 def test_words_show_the_diagonal():
     prefix = make_contributions().merge_subwords().plot().axes[1]
-    assert (
-        np.ma.getmaskarray(prefix.images[0].get_array()).tolist()
-        == np.triu(np.ones((5, 5), bool), 1).tolist()
-    )
+    assert np.ma.getmaskarray(prefix.images[0].get_array()).tolist() == np.triu(np.ones((5, 5), bool), 1).tolist()
 
 
 @pytest.mark.parametrize("length", [1, 5, 60])

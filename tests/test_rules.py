@@ -147,7 +147,6 @@ def test_float32_equals_the_slow_version(operation: str, rule: Rule) -> None:
         assert_close(received, slow(operation, rule, tensors), 1e-5)
 
 
-@pytest.mark.xfail(strict=True, reason="v - o cancels where one attention weight is almost 1")
 @pytest.mark.parametrize("seed", range(3))
 def test_float32_equals_the_slow_version_for_sharp_attention(seed: int) -> None:
     tensors = to_float32(draw("attention", AlphaBeta(), seed, **SIZES))
@@ -156,7 +155,6 @@ def test_float32_equals_the_slow_version_for_sharp_attention(seed: int) -> None:
     assert_close(received, slow("attention", AlphaBeta(), tensors), 1e-5)
 
 
-@pytest.mark.xfail(strict=True, reason="eps is rounded to float32")
 @all_operations
 def test_epsilon_has_the_precision_of_its_tensors(operation: str) -> None:
     rule = Epsilon(0.3)
