@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from hf_lrp import rules
 from hf_lrp.modules import Tape, Window
 
-# Heads are processed together while their intermediate tensors stay below this many elements.
-HEAD_BLOCK = 2**22
+# Heads are processed together while their intermediate tensors stay below this many elements: larger ones cost more in
+# memory that the system has to clear than they save.
+HEAD_BLOCK = 2**18
 
 # Takes what cross-attention sends to the encoder output, [source positions, steps, d].
 Leak = Callable[[Tensor], None]
@@ -156,7 +157,7 @@ class Attention:
     def _head_slices(weights: Tensor, relevance: Tensor) -> list[slice]:
         heads, queries, keys = weights.shape
         steps, width = relevance.shape[2:]
-        size = max(1, HEAD_BLOCK // (queries * keys * (max(steps, keys) + 4 * width)))
+        size = max(1, HEAD_BLOCK // (queries * width * max(width, keys, steps)))
         return [slice(start, start + size) for start in range(0, heads, size)]
 
 

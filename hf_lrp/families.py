@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -76,7 +75,7 @@ class Network:
         """Raise if a recorded forward pass that gave ``logits`` [length, V] is not the one relevance assumes."""
         output = self.decoder.replay(tape, self.encoder.replay(tape))
         require_equal(tape.input(self.head), output, "input of the output layer")
-        require_equal(logits, torch.nn.functional.linear(output, self.head.weight, self.head_bias), "logits")
+        require_equal(logits, tape.output(self.head) + self.head_bias, "output of the model")
 
 
 def read_network(model: PreTrainedModel) -> Network:

@@ -32,10 +32,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# Contributions are built block by block. A block of this many elements stays in the cache of one CPU core (2 MB at
-# most in float32), where building it, summing it and multiplying with it cost several times less than from memory.
+# Contributions are built block by block. A block of this many elements stays in the cache of one CPU core together with
+# the weights it is built from, where building, summing and multiplying cost several times less than from memory.
 CPU_BLOCK = 2**18
 GPU_BLOCK = 2**26
+
+# Writes the contributions of some tokens to a tensor z: [tokens, outputs, inputs].
+Writer = Callable[[slice, Tensor], object]
+
+# Sums of contributions below this are no sums.
+_TINY = {dtype: math.sqrt(torch.finfo(dtype).tiny) for dtype in (torch.float32, torch.float64)}
 
 
 class Part(NamedTuple):
@@ -66,15 +72,17 @@ class Part(NamedTuple):
     def divide(self, relevance: Tensor, total: Tensor, output: Tensor | None) -> Tensor:
         """``share * relevance / total``; 0 for outputs without contributions (dead ones) or not of this sign.
 
-        relevance: [..., steps, outputs]; total: [..., outputs], ``sum_i phi(z_ij)``; output: the same of ``z_ij``,
-        needed if ``of_sign``.
+        relevance: [..., steps, outputs]; total: [..., outputs], ``sum_i phi(z_ij)``, is overwritten; output: the same
+        of ``z_ij``, needed if ``of_sign``.
         """
-        tiny = torch.finfo(total.dtype).tiny / torch.finfo(total.dtype).eps
-        if self.slope == 0:  # no contribution is negative
-            dead = total <= tiny
-        else:
-            total = total + torch.full_like(total, self.eps).copysign(total)
-            dead = total.abs() <= tiny
+        tiny = _TINY[total.dtype]
+        if (
+            self.slope == 0
+        ):  # no contribution is negative, and those of dead outputs are 0 whatever they are divided by
+            inverse = total.clamp_(min=tiny).reciprocal_()
+            return relevance * (inverse if self.share == 1 else inverse.mul_(self.share)).unsqueeze(-2)
+        total = total + torch.full_like(total, self.eps).copysign(total)
+        dead = total.abs() <= tiny
         if self.of_sign:
             assert output is not None
             dead |= output < 0 if self.sign > 0 else output >= 0
@@ -183,11 +191,10 @@ def conserve(
     else:
         scale = (total - arrived) / _sum([r.abs() for r in relevance], dims)
     dead = ~torch.isfinite(scale)
-    scale = scale.masked_fill(dead, 0.0)
+    scale.masked_fill_(dead, 0.0)
     for r in relevance:
         r.mul_(scale if rule.keeps_sign else 1 + r.sign() * scale)
-    dead &= total != 0
-    if dead.any():
+    if dead.any() and (dead := dead & (total != 0)).any():
         weights = [torch.ones_like(r) for r in relevance] if fallback is None else fallback()
         scale = torch.where(dead, total / _sum(weights, dims), 0.0)
         for r, w in zip(relevance, weights, strict=True):
@@ -212,8 +219,11 @@ def linear(
     outputs, inputs = weight.shape
     shift, constant = _share_bias(rule, weight.new_zeros(outputs) if bias is None else bias, inputs)
 
-    def build(tokens: slice, rows: slice, out: Tensor) -> None:
-        torch.addcmul(shift[rows, None], weight[rows], x[tokens, None], out=out)
+    spread = x.unsqueeze(1)
+
+    def build(rows: slice) -> Writer:
+        shift_rows, weight_rows = shift[rows, None], weight[rows]
+        return lambda tokens, z: torch.addcmul(shift_rows, weight_rows, spread[tokens], out=z)
 
     return _redistribute(rule, build, constant, relevance, inputs, lag)
 
@@ -237,9 +247,14 @@ def layer_norm(
     right = torch.stack([x, normed * x, torch.ones_like(x)], 1)  # [tokens, 3, d (input)]
     diagonal = gain * x
 
-    def build(tokens: slice, rows: slice, out: Tensor) -> None:
-        torch.bmm(left[tokens, rows], right[tokens], out=out)
-        out.diagonal(rows.start, 1, 2).add_(diagonal[tokens, rows])
+    def build(rows: slice) -> Writer:
+        left_rows, diagonal_rows = left[:, rows], diagonal[:, rows]
+
+        def write(tokens: slice, z: Tensor) -> None:
+            torch.bmm(left_rows[tokens], right[tokens], out=z)
+            z.diagonal(rows.start, 1, 2).add_(diagonal_rows[tokens])
+
+        return write
 
     return _redistribute(rule, build, constant, relevance, d, lag)
 
@@ -255,47 +270,60 @@ def _share_bias(rule: Rule, bias: Tensor, inputs: int) -> tuple[Tensor, Tensor |
 
 def _redistribute(
     rule: Rule,
-    build: Callable[[slice, slice, Tensor], None],
+    build: Callable[[slice], Writer],
     constant: Tensor | None,
     relevance: Tensor,
     inputs: int,
     lag: int | None,
 ) -> Tensor:
-    """Equation (1) for operations on single tokens whose contributions ``build(tokens, outputs, out=z)`` writes.
+    """Equation (1) for operations on single tokens whose contributions ``build(outputs)(tokens, z)`` writes to z.
 
     constant: [outputs], a contribution that belongs to no input.
     relevance: [tokens, steps, outputs] -> [tokens, steps, inputs]; z: [tokens, outputs, inputs] of the block.
     """
     tokens, steps, outputs = relevance.shape
-    result = relevance.new_zeros(tokens, steps, inputs)
-    rows_per_block, tokens_per_block = _block_shape(outputs, inputs, relevance.device)
-    buffer = relevance.new_empty(min(tokens, tokens_per_block) * rows_per_block * inputs)
-    for start in range(0, tokens, tokens_per_block):
-        chunk = slice(start, min(start + tokens_per_block, tokens))
+    parts = rule.parts
+    result = relevance.new_empty(tokens, steps, inputs) if lag is None else relevance.new_zeros(tokens, steps, inputs)
+    block = _block_shape(outputs, inputs, relevance.device)
+    chunks = []
+    for start in range(0, tokens, block.tokens):
+        chunk = slice(start, min(start + block.tokens, tokens))
         live = slice(0 if lag is None else max(0, start - lag), steps)
-        for row in range(0, outputs, rows_per_block):
-            rows = slice(row, min(row + rows_per_block, outputs))
-            shape = (chunk.stop - start, rows.stop - row, inputs)
-            z = buffer[: math.prod(shape)].view(shape)
-            for part in rule.parts:
-                build(chunk, rows, z)
+        received = result[chunk] if live.start == 0 else result[chunk, live].clone()  # contiguous
+        chunks.append((chunk, live, relevance[chunk, live], received))
+    buffer = relevance.new_empty(min(tokens, block.tokens), block.rows, inputs)
+    for row in range(0, outputs, block.rows):
+        rows = slice(row, min(row + block.rows, outputs))
+        write = build(rows)
+        for chunk, _, sent, received in chunks:
+            z = buffer[: len(sent), : rows.stop - row]
+            for part in parts:
+                write(chunk, z)
                 output = z.sum(-1) if part.of_sign else None
                 part.phi_(z)
                 total = z.sum(-1)
                 if constant is not None:
                     total += part.phi(constant[rows])
                     output = None if output is None else output + constant[rows]
-                share = part.divide(relevance[chunk, live, rows], total, output)
-                result[chunk, live] += torch.bmm(share, z)
+                share = part.divide(sent[:, :, rows], total, output)
+                received.baddbmm_(share, z, beta=0 if row == 0 and part is parts[0] else 1)
+    for chunk, live, _, received in chunks:
+        if live.start:
+            result[chunk, live] = received
     conserve(rule, [result], relevance.sum(-1, keepdim=True))
     return result
 
 
-def _block_shape(outputs: int, inputs: int, device: torch.device) -> tuple[int, int]:
+class _Block(NamedTuple):
+    rows: int
+    tokens: int
+
+
+def _block_shape(outputs: int, inputs: int, device: torch.device) -> _Block:
     """How many outputs and how many tokens to build at a time."""
     matrices, size = (torch.get_num_threads(), CPU_BLOCK) if device.type == "cpu" else (1, GPU_BLOCK)
     rows = max(1, min(outputs, size // inputs))
-    return rows, max(matrices, matrices * size // (rows * inputs))
+    return _Block(rows, max(matrices, matrices * size // (rows * inputs)))
 
 
 def residual(rule: Rule, x: Tensor, update: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
@@ -377,17 +405,19 @@ def _to_all(
     # v - o from differences to the value with the largest weight: exact also where that weight is almost 1
     top = weights.argmax(-1, keepdim=True).expand(-1, -1, value.shape[-1])
     offset = value.transpose(1, 2).unsqueeze(1) - value.gather(1, top).unsqueeze(-1)  # [heads, q, d, k]
-    gain = weights.unsqueeze(2) * (offset - offset @ weights.unsqueeze(-1))  # G: [heads, q, d, k]
-    product = key.unsqueeze(2) * query.unsqueeze(1)  # [heads, k, q, e]
-    of_query = (gain.flatten(1, 2) @ key).view(*gain.shape[:3], -1) * query.unsqueeze(2)  # [heads, q, d, e]
+    gain = offset.sub_(offset @ weights.unsqueeze(-1)).mul_(weights.unsqueeze(2))  # G: [heads, q, d, k]
+    of_query = (gain.flatten(1, 2) @ key).view(*gain.shape[:3], -1).mul_(query.unsqueeze(2))  # [heads, q, d, e]
+    product = key.unsqueeze(2) * query.unsqueeze(1)  # P: [heads, k, q, e]
+    along = product.relu()
+    against = along - product
+    along_sum, against_sum = (p.sum(-1).transpose(1, 2).unsqueeze(-1) for p in (along, against))  # [heads, q, k, 1]
     to_query, to_key, to_value = None, None, None
     for part in rule.parts:
-        rising, falling = torch.relu(part.sign * gain), torch.relu(-part.sign * gain)
-        along, against = torch.relu(product), torch.relu(-product)
+        rising = part.phi(gain)
+        falling = rising - gain if part.sign > 0 else rising + gain
         phi_query, phi_value = part.phi(of_query), part.phi(value)
         total = phi_query.sum(-1) + weights @ phi_value
-        total += (rising @ along.sum(-1).transpose(1, 2).unsqueeze(-1)).squeeze(-1)
-        total += (falling @ against.sum(-1).transpose(1, 2).unsqueeze(-1)).squeeze(-1)
+        total += (rising @ along_sum + falling @ against_sum).squeeze(-1)
         share = part.divide(relevance, total, None)
         to_query = _add(to_query, share @ phi_query)
         to_key = _add(to_key, _by_key(share @ rising, own_step) @ along + _by_key(share @ falling, own_step) @ against)
