@@ -32,8 +32,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# Contributions are built block by block. A block of this many elements stays in the cache of one CPU core together with
-# the weights it is built from, where building, summing and multiplying cost several times less than from memory.
+# Contributions are built block by block. A block of this many elements stays in the cache of one CPU core, where
+# building, summing and multiplying cost several times less than from memory.
 CPU_BLOCK = 2**18
 GPU_BLOCK = 2**26
 
