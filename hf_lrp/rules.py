@@ -34,7 +34,7 @@ from torch.nn import functional as F
 
 # Contributions are built block by block. A block of this many elements stays in the cache of one CPU core, where
 # building, summing and multiplying cost several times less than from memory.
-CPU_BLOCK = 2**18
+CPU_BLOCK = 2**17
 GPU_BLOCK = 2**26
 
 # Writes the contributions of some tokens to a tensor z: [tokens, outputs, inputs].
@@ -290,13 +290,13 @@ def _redistribute(
         chunk = slice(start, min(start + block.tokens, tokens))
         live = slice(0 if lag is None else max(0, start - lag), steps)
         received = result[chunk] if live.start == 0 else result[chunk, live].clone()  # contiguous
-        chunks.append((chunk, live, relevance[chunk, live], received))
+        chunks.append((chunk, live, relevance[chunk, live].split(block.rows, -1), received))
     buffer = relevance.new_empty(min(tokens, block.tokens), block.rows, inputs)
-    for row in range(0, outputs, block.rows):
+    for number, row in enumerate(range(0, outputs, block.rows)):
         rows = slice(row, min(row + block.rows, outputs))
         write = build(rows)
         for chunk, _, sent, received in chunks:
-            z = buffer[: len(sent), : rows.stop - row]
+            z = buffer if sent[number].shape[::2] == buffer.shape[:2] else buffer[: len(received), : rows.stop - row]
             for part in parts:
                 write(chunk, z)
                 output = z.sum(-1) if part.of_sign else None
@@ -305,7 +305,7 @@ def _redistribute(
                 if constant is not None:
                     total += part.phi(constant[rows])
                     output = None if output is None else output + constant[rows]
-                share = part.divide(sent[:, :, rows], total, output)
+                share = part.divide(sent[number], total, output)
                 received.baddbmm_(share, z, beta=0 if row == 0 and part is parts[0] else 1)
     for chunk, live, _, received in chunks:
         if live.start:

@@ -1,0 +1,38 @@
+"""The benchmark runs and reports what it says."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_models import tiny_model
+
+SCRIPT = Path(__file__).parents[2] / "recipes" / "benchmark.py"
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    spec = importlib.util.spec_from_file_location("benchmark", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "transformer_base", lambda: tiny_model(max_position_embeddings=64))
+    monkeypatch.setattr(module, "VOCABULARY", 39)
+    monkeypatch.setattr(module, "peak_memory", lambda *_: 123 * 2**20)  # measured in a process of its own
+    return module
+
+
+def test_a_quick_run_writes_all_figures(benchmark, tmp_path, capsys):
+    threads = torch.get_num_threads()
+    benchmark.main(["--output", str(tmp_path / "figures.json"), "--quick", "--threads", str(threads)])
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    result = figures["Transformer base"]
+    assert set(result["comparison"]["seconds"]) >= {"forward", "forward + T backward", "explain"}
+    assert all(value > 0 for value in result["comparison"]["seconds"].values())
+    assert [row["length"] for row in result["growth"]] == [10, 20]
+    assert "explain takes" in capsys.readouterr().out
+
+
+def test_memory_is_measured_in_a_process_of_its_own(benchmark):
+    before = torch.get_num_threads()
+    assert benchmark._peak_memory(None, 12, None, before) >= 0
