@@ -228,8 +228,8 @@ def join(own: Tensor, window: Window, spread: Tensor, reached: Window) -> Tensor
 
 def require_equal(actual: Tensor, expected: Tensor, what: str) -> None:
     """Raise unless two tensors agree up to rounding."""
-    tolerance = 1e-4 * float(actual.abs().max()) + 1e-6
-    if actual.shape != expected.shape or not (actual - expected).abs().max() <= tolerance:
+    tolerance = 1e-4 * actual.abs().max() + 1e-6
+    if actual.shape != expected.shape or not (actual - expected).abs_().max() <= tolerance:
         raise UnknownStructure(
             f"The {what} differs from what hf_lrp assumes for this architecture, so contributions would be wrong. "
             "Custom modeling code, hooks that change activations, or an unknown transformers version can cause this."

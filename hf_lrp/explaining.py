@@ -74,7 +74,7 @@ def explain(
         progress: show a progress bar.
         **generate_options: passed to ``model.generate``, for ``prefix="model"``.
     """
-    _check_options(prefix, start_token, rule, batch_size)
+    _check_options(prefix, predict, start_token, rule, batch_size)
     family_of(model)
     _require_evaluation_mode(model)
     vocabulary = Vocabulary(model, tokenizer)
@@ -94,14 +94,9 @@ def explain(
         beams = generate_options.get("num_beams") or model.generation_config.num_beams or 1
         size = batch_size or generation_batch_size(model, max(map(len, sources)), beams, limit)
         prefixes = generate_targets(model, sources, vocabulary, size, progress, generate_options)
-    elif prefix == "random":
-        prefixes = _random_prefixes(targets, pool, vocabulary, len(sources), seed)
-    elif targets is None:
-        raise ValueError("prefix='reference' needs a target. Pass target=..., or use prefix='model'.")
     else:
-        prefixes = targets
+        prefixes = _given_prefixes(prefix, targets, pool, vocabulary, len(sources), seed)
     chosen = _read_predict(predict, prefixes, single, vocabulary.sizes["target"])
-
     settings = _Settings(prefix, predict, start_token, rule, notes)
     results = []
     with patched(model, rule) as patch:
@@ -128,11 +123,13 @@ class _Settings(NamedTuple):
     notes: tuple[str, ...]
 
 
-def _check_options(prefix: Any, start_token: Any, rule: Any, batch_size: Any) -> None:
+def _check_options(prefix: Any, predict: Any, start_token: Any, rule: Any, batch_size: Any) -> None:
     if prefix not in (None, "model", "reference", "random"):
         raise ValueError(
             f"prefix must be 'model', 'reference' or 'random', got {prefix!r}. A text is given as target."
         )
+    if isinstance(predict, str) and predict not in ("top1", "target"):
+        raise ValueError(f"predict must be 'top1', 'target', ids per step or pairs of ids per step, got {predict!r}.")
     if start_token not in ("exclude", "keep"):
         raise ValueError(f"start_token must be 'exclude' or 'keep', got {start_token!r}.")
     if not isinstance(rule, Rule):
@@ -178,9 +175,14 @@ def _number(count: int, side: str, single: bool) -> str:
     return f"a single {side}" if single else f"a list of {count} {side}{'s' if count != 1 else ''}"
 
 
-def _random_prefixes(
-    targets: list[Tensor] | None, pool: Any, vocabulary: Vocabulary, count: int, seed: int
+def _given_prefixes(
+    prefix: str, targets: list[Tensor] | None, pool: Any, vocabulary: Vocabulary, count: int, seed: int
 ) -> list[Tensor]:
+    """Reference or random prefixes."""
+    if prefix == "reference":
+        if targets is None:
+            raise ValueError("prefix='reference' needs a target. Pass target=..., or use prefix='model'.")
+        return targets
     if pool is not None:
         sentences, _ = read_sentences(pool, vocabulary, "target")
         return draw_from_pool(sentences, targets, count, seed)

@@ -155,7 +155,7 @@ def _without_start(ids: list[int], vocabulary: Vocabulary) -> list[int]:
 def read_predictions(given: Any, steps: Sequence[int], single: bool, size: int) -> list[Tensor]:
     """Ids to explain, per sentence: [T], or [T, 2] for pairs; ``steps``: the number of predictions T per sentence."""
     wanted = [given] if single else given
-    if isinstance(given, str) or not isinstance(wanted, (Sequence, Tensor)):
+    if not isinstance(wanted, (Sequence, Tensor)):
         raise ValueError(f"predict must be 'top1', 'target', ids per step, or pairs of ids per step; got {given!r}.")
     if len(wanted) != len(steps):
         raise ValueError(f"predict has ids for {len(wanted)} sentences, but there are {len(steps)}.")

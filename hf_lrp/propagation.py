@@ -56,7 +56,8 @@ def propagate(
         _require_finite(patch, logits)
         explained = choose(logits)
         patch.network.check(tape, output.logits[0])
-        source, decoder = _back(patch, tape, explained, steps, max_memory)
+        with torch.inference_mode():  # cheaper than no_grad; the forward pass may not: modules keep tensors of it
+            source, decoder = _back(patch, tape, explained, steps, max_memory)
     probability = logits.softmax(-1)
     if explained.dim() == 1:
         value = logits.gather(1, explained[:, None])[:, 0]

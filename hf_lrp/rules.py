@@ -58,14 +58,15 @@ class Part(NamedTuple):
 
     def phi(self, z: Tensor) -> Tensor:
         """phi, elementwise, out of place."""
-        return F.leaky_relu(z if self.sign > 0 else -z, self.slope)
+        oriented = z if self.sign > 0 else -z
+        return F.leaky_relu(oriented, self.slope) if self.slope else oriented.clamp_min(0)
 
     def phi_(self, z: Tensor) -> None:
         """phi, elementwise, in place."""
         if self.sign < 0:
             z.neg_()
         if self.slope == 0:
-            z.relu_()
+            z.clamp_min_(0)
         else:
             F.leaky_relu_(z, self.slope)
 
@@ -76,10 +77,8 @@ class Part(NamedTuple):
         of ``z_ij``, needed if ``of_sign``.
         """
         tiny = _TINY[total.dtype]
-        if (
-            self.slope == 0
-        ):  # no contribution is negative, and those of dead outputs are 0 whatever they are divided by
-            inverse = total.clamp_(min=tiny).reciprocal_()
+        if self.slope == 0:  # contributions are not negative; a dead output's are 0, whatever they are divided by
+            inverse = total.clamp_min_(tiny).reciprocal_()
             return relevance * (inverse if self.share == 1 else inverse.mul_(self.share)).unsqueeze(-2)
         total = total + torch.full_like(total, self.eps).copysign(total)
         dead = total.abs() <= tiny
@@ -218,7 +217,6 @@ def linear(
     """
     outputs, inputs = weight.shape
     shift, constant = _share_bias(rule, weight.new_zeros(outputs) if bias is None else bias, inputs)
-
     spread = x.unsqueeze(1)
 
     def build(rows: slice) -> Writer:
@@ -331,12 +329,14 @@ def residual(rule: Rule, x: Tensor, update: Tensor, relevance: Tensor) -> tuple[
 
     x, update: [tokens, d]; relevance: [tokens, steps, d] -> the relevance of x and of update, both of that shape.
     """
-    to_x, to_update = torch.zeros_like(relevance), torch.zeros_like(relevance)
+    to_x, to_update = None, None
     for part in rule.parts:
         phi_x, phi_update = part.phi(x), part.phi(update)
         share = part.divide(relevance, phi_x + phi_update, x + update)
-        to_x.addcmul_(share, phi_x.unsqueeze(1))
-        to_update.addcmul_(share, phi_update.unsqueeze(1))
+        to_x = _add(to_x, share * phi_x.unsqueeze(1))
+        to_update = _add(to_update, share.mul_(phi_update.unsqueeze(1)))
+    assert to_x is not None
+    assert to_update is not None
     conserve(rule, [to_x, to_update], relevance.sum(-1, keepdim=True))
     return to_x, to_update
 
@@ -415,7 +415,8 @@ def _to_all(
     for part in rule.parts:
         rising = part.phi(gain)
         falling = rising - gain if part.sign > 0 else rising + gain
-        phi_query, phi_value = part.phi(of_query), part.phi(value)
+        phi_query, phi_value = of_query if len(rule.parts) == 1 else of_query.clone(), part.phi(value)
+        part.phi_(phi_query)
         total = phi_query.sum(-1) + weights @ phi_value
         total += (rising @ along_sum + falling @ against_sum).squeeze(-1)
         share = part.divide(relevance, total, None)

@@ -140,13 +140,13 @@ def inseq_task(checkpoint: str, source_text: str, target_text: str) -> Callable[
 def seconds(tasks: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
     """Median time per task; tasks take turns, so that a busy moment hits all of them."""
     times: dict[str, list[float]] = {name: [] for name in tasks}
-    for turn in tqdm(range(repeats + 1), desc="Timing", unit="round", leave=False):
+    for _ in tqdm(range(repeats), desc="Timing", unit="round", leave=False):
         for name, task in tasks.items():
             start = time.perf_counter()
             task()
-            if turn:  # the first round warms up
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
+            times[name].append(time.perf_counter() - start)
+    # the first round warms up, where there is more than one
+    return {name: statistics.median(values[1:] or values) for name, values in times.items()}
 
 
 def compare(checkpoint: str | None, source: int, target: int, repeats: int) -> dict[str, Any]:
@@ -194,17 +194,17 @@ def growth(checkpoint: str | None, lengths: list[int], repeats: int) -> list[dic
             "forward + T backward, to embeddings only": lambda ids=ids: backward_passes_to_embeddings(model, *ids),
             "explain": lambda ids=ids: explain_all(model, *ids),
         }
-        times = seconds(tasks, repeats)
+        times = seconds(tasks, repeats if length < 80 else 1)
         rows.append({"length": length, "seconds": times, "peak memory": peak_memory(checkpoint, length, None)})
     return rows
 
 
 def measure(checkpoint: str | None, quick: bool) -> dict[str, Any]:
     """Everything about one model."""
-    repeats = 2 if quick else 7
+    repeats = 2 if quick else 8
     lengths = [10, 20] if quick else [10, 20, 40, 80, 160]
     result: dict[str, Any] = {"comparison": compare(checkpoint, 20, 23, repeats)}
-    result["growth"] = growth(checkpoint, lengths, 1 if quick else 3)
+    result["growth"] = growth(checkpoint, lengths, 1 if quick else 4)
     long = 40 if quick else 200
     result["memory"] = [
         {"length": long, "max_memory": limit, "peak memory": peak_memory(checkpoint, long, limit)}
