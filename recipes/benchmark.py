@@ -16,13 +16,14 @@ import json
 import multiprocessing
 import os
 import platform
-import resource
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -82,19 +83,13 @@ def random_sentence(length: int, seed: int) -> Tensor:
 
 
 def random_text(tokenizer: PreTrainedTokenizerBase, length: int, seed: int) -> tuple[str, Tensor]:
-    """A text of whole words that the tokenizer takes apart into exactly ``length`` ids, and those ids."""
-    words = [
-        piece[1:]
-        for piece in tokenizer.get_vocab()
-        if piece[:1] == "▁" and piece[1:].isascii() and piece[1:].isalpha()
-    ]
-    generator = torch.Generator().manual_seed(seed)
-    while True:
-        drawn = torch.randint(len(words), (length - 1,), generator=generator).tolist()
-        text = " ".join(words[i] for i in drawn)
-        ids = tokenizer(text).input_ids
-        if len(ids) == length:
-            return text, torch.tensor(ids)
+    """A text that the tokenizer takes apart into exactly ``length`` ids, and those ids."""
+    pieces = [piece[1:] for piece in tokenizer.get_vocab() if piece.startswith("▁")]
+    words = [piece for piece in pieces if piece.isascii() and piece.isalpha()][:5000]
+    whole = [word for word, ids in zip(words, tokenizer(words).input_ids, strict=True) if len(ids) == 2]
+    drawn = torch.randint(len(whole), (length - 1,), generator=torch.Generator().manual_seed(seed)).tolist()
+    text = " ".join(whole[i] for i in drawn)
+    return text, torch.tensor(tokenizer(text).input_ids)
 
 
 def forward(model: PreTrainedModel, source: Tensor, target: Tensor) -> None:
@@ -179,9 +174,15 @@ def _peak_memory(checkpoint: str | None, length: int, max_memory: str | None, th
     model = load(checkpoint)
     source, target = random_sentence(length, 1), random_sentence(length, 2)
     explain(model, None, source[:2], target[:2])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    explain(model, None, source, target, max_memory=max_memory)
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    process = psutil.Process()
+    before = peak = process.memory_info().rss
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(explain, model, None, source, target, max_memory=max_memory)
+        while not running.done():
+            peak = max(peak, process.memory_info().rss)
+            time.sleep(0.005)
+        running.result()
+    return peak - before
 
 
 def growth(checkpoint: str | None, lengths: list[int], repeats: int) -> list[dict[str, Any]]:
