@@ -122,7 +122,7 @@ def bytes_per_step(network: Network, source: int, target: int, item: int) -> int
     linears = [linear for layer in network.decoder.layers for r in layer.residuals for linear in r.block.linears]
     widest = max(linear.weight.shape[0] for linear in linears)
     longest = max(source, target)
-    return item * longest * (8 * width + 3 * widest + 4 * longest)
+    return item * longest * (10 * width + 4 * widest + 8 * longest)
 
 
 def _require_finite(patch: PatchedModel, logits: Tensor) -> None:
