@@ -39,6 +39,7 @@ from transformers import (
 )
 
 from hf_lrp import explain
+from hf_lrp.files import write_atomically
 
 VOCABULARY = 32_000
 
@@ -255,9 +256,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name, checkpoint in models.items():
         results[name] = measure(checkpoint, options.quick)
         show(name, results[name], console)
-    temporary = options.output.with_suffix(".tmp")
-    temporary.write_text(json.dumps(results, indent=2) + "\n")
-    temporary.replace(options.output)
+    write_atomically(options.output, (json.dumps(results, indent=2) + "\n").encode())
 
 
 if __name__ == "__main__":
