@@ -47,6 +47,9 @@ class Block(Protocol):
     def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
         """From output to input, and the window that the input's relevance covers."""
 
+    def totals(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
+        """The same, but only each input position's total, [positions, steps, 1], which is cheaper."""
+
 
 @dataclass(frozen=True)
 class FeedForward:
@@ -71,6 +74,9 @@ class FeedForward:
 
     def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
         return self.fc1.relprop(window, self.fc2.relprop(window, relevance)), window
+
+    def totals(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
+        return _total(relevance), window
 
 
 @dataclass(frozen=True)
@@ -105,27 +111,39 @@ class Attention:
         require_equal(tape.input(self.out), attended.transpose(0, 1).flatten(1), "attention")
 
     def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
-        to_query, to_keys, keys = self._back(window, relevance)
+        to_query, to_key, to_value, keys = self._through_core(window, relevance)
+        to_keys = self.k.relprop(keys, to_key).add_(self.v.relprop(keys, to_value))
+        return self._join(window, self.q.relprop(window, to_query), keys, to_keys, leak)
+
+    def totals(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
+        to_query, to_key, to_value, keys = self._through_core(window, relevance)
+        return self._join(window, _total(to_query), keys, _total(to_key).add_(_total(to_value)), leak)
+
+    def _join(
+        self, window: Window, to_query: Tensor, keys: Window, to_keys: Tensor, leak: Leak
+    ) -> tuple[Tensor, Window]:
         if self.cross:
             leak(to_keys)
             return to_query, window
         return join(to_query, window, to_keys, keys), keys
 
-    def _back(self, window: Window, relevance: Tensor) -> tuple[Tensor, Tensor, Window]:
+    def _through_core(self, window: Window, relevance: Tensor) -> tuple[Tensor, Tensor, Tensor, Window]:
+        """From the block's output to the outputs of q, k and v, all [positions, steps, d], and the keys' window."""
         keys = self._key_window(window)
         relevance = self._split(self.out.relprop(window, relevance))
         query = self._split(window.output(self.q))
         key, value = self._split(keys.output(self.k)), self._split(keys.output(self.v))
         weights = self._weights(query, key, window.positions.start or 0)
-        parts = [
-            rules.attention(
+        received: list[Tensor] = []
+        for h in self._head_slices(weights, relevance):
+            parts = rules.attention(
                 window.rule, query[h] * self.scale, key[h], value[h], weights[h], relevance[h], window.own_step
             )
-            for h in self._head_slices(weights, relevance)
-        ]
-        to_query, to_key, to_value = (self._merge([part[i] for part in parts]) for i in range(3))
-        to_keys = self.k.relprop(keys, to_key)
-        return self.q.relprop(window, to_query), to_keys.add_(self.v.relprop(keys, to_value)), keys
+            received = received or [part.new_empty(*part.shape[1:3], self.heads, part.shape[3]) for part in parts]
+            for merged, part in zip(received, parts, strict=True):
+                merged[:, :, h] = part.movedim(0, 2)
+        to_query, to_key, to_value = (merged.flatten(2) for merged in received)
+        return to_query, to_key, to_value, keys
 
     def _key_window(self, window: Window) -> Window:
         if self.cross:
@@ -147,11 +165,6 @@ class Attention:
     def _split(self, x: Tensor) -> Tensor:
         """[positions, (steps,) d] -> [heads, positions, (steps,) d / heads]"""
         return x.unflatten(-1, (self.heads, -1)).movedim(-2, 0)
-
-    @staticmethod
-    def _merge(parts: list[Tensor]) -> Tensor:
-        """[heads, positions, steps, e] in pieces -> [positions, steps, heads * e]"""
-        return torch.cat(parts).movedim(0, -2).flatten(-2)
 
     @staticmethod
     def _head_slices(weights: Tensor, relevance: Tensor) -> list[slice]:
@@ -184,14 +197,24 @@ class Residual:
 
     def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
         """From output to input."""
-        if not self.norm_first:
-            relevance = self.norm.relprop(window, relevance)
-        x = window.input(self.norm) if self.norm_first else self.block.entry(window.tape)[window.positions]
-        to_x, to_update = rules.residual(window.rule, x, self.block.exit(window.tape)[window.positions], relevance)
+        to_x, to_update = self._part(window, relevance)
         to_input, reached = self.block.relprop(window, to_update, leak)
         if self.norm_first:
             to_input = self.norm.relprop(reached, to_input)
         return join(to_x, window, to_input, reached), reached
+
+    def totals(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
+        """The same, but only each input position's total, [positions, steps, 1]: norms do not change it."""
+        to_x, to_update = self._part(window, relevance)
+        to_input, reached = self.block.totals(window, to_update, leak)
+        return join(_total(to_x), window, to_input, reached), reached
+
+    def _part(self, window: Window, relevance: Tensor) -> tuple[Tensor, Tensor]:
+        """From the output to both terms of the sum."""
+        if not self.norm_first:
+            relevance = self.norm.relprop(window, relevance)
+        x = window.input(self.norm) if self.norm_first else self.block.entry(window.tape)[window.positions]
+        return rules.residual(window.rule, x, self.block.exit(window.tape)[window.positions], relevance)
 
 
 @dataclass(frozen=True)
@@ -214,6 +237,18 @@ class Layer:
         for residual in reversed(self.residuals):
             relevance, window = residual.relprop(window, relevance, leak)
         return relevance, window
+
+    def totals(self, window: Window, relevance: Tensor, leak: Leak) -> Tensor:
+        """From the layer's output to the total of each position of its input: [positions, steps]."""
+        first, *others = self.residuals
+        for residual in reversed(others):
+            relevance, window = residual.relprop(window, relevance, leak)
+        return first.totals(window, relevance, leak)[0].squeeze(-1)
+
+
+def _total(relevance: Tensor) -> Tensor:
+    """[positions, steps, d] -> [positions, steps, 1]"""
+    return relevance.sum(-1, keepdim=True)
 
 
 def join(own: Tensor, window: Window, spread: Tensor, reached: Window) -> Tensor:

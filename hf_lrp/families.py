@@ -8,8 +8,8 @@ from typing import Any, cast
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from hf_lrp.blocks import Attention, FeedForward, Layer, Residual, require_equal
-from hf_lrp.modules import Recorded, RelevanceLayer, RelevanceLayerNorm, RelevanceLinear, Tape
+from hf_lrp.blocks import Attention, FeedForward, Layer, Leak, Residual, require_equal
+from hf_lrp.modules import Recorded, RelevanceLayer, RelevanceLayerNorm, RelevanceLinear, Tape, Window
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,19 @@ class Stack:
             return x
         require_equal(tape.input(self.final_norm), x, "input of the final norm")
         return tape.output(self.final_norm)
+
+    def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> Tensor:
+        """From the stack's output [positions, steps, d] to the total of each input position: [positions, steps].
+
+        A position's total is all that is asked for, and whatever works within a position keeps it. So the lowest
+        projections and everything below them (norms, scales and sums of embeddings) need no propagation.
+        """
+        if self.final_norm is not None:
+            relevance = self.final_norm.relprop(window, relevance)
+        lowest, *others = self.layers
+        for layer in reversed(others):
+            relevance, window = layer.relprop(window, relevance, leak)
+        return lowest.totals(window, relevance, leak)
 
 
 @dataclass(frozen=True)

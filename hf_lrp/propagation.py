@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hf_lrp import rules
+from hf_lrp.blocks import Leak
 from hf_lrp.families import Network
 from hf_lrp.modules import Tape, Window
 from hf_lrp.patching import PatchedModel
@@ -82,33 +83,19 @@ def _back(patch: PatchedModel, tape: Tape, explained: Tensor, steps: slice, max_
         part = slice(positions.start - steps.start, positions.stop - steps.start)
         window = Window(tape, patch.rule, positions, own_step=True)
         relevance = rules.logit(patch.rule, window.input(network.head), rows[part], biases[part])
-        to_decoder, to_source = _through_decoder(network, window, relevance)
-        decoder[part, : positions.stop] = to_decoder.sum(-1).T
-        source[part] = _through_encoder(network, Window(tape, patch.rule, slice(None)), to_source).sum(-1).T
+        leaks: list[Tensor] = []
+        decoder[part, : positions.stop] = network.decoder.relprop(window, relevance, _gather(leaks)).T
+        source[part] = network.encoder.relprop(Window(tape, patch.rule, slice(None)), leaks[0], _gather([])).T
     return source, decoder
 
 
-def _through_decoder(network: Network, window: Window, relevance: Tensor) -> tuple[Tensor, Tensor]:
-    """[positions, 1, d] on top -> at the decoder's input [positions, steps, d]; leaked to the source [S, steps, d]."""
-    leaks: list[Tensor] = []
+def _gather(leaks: list[Tensor]) -> Leak:
+    """Sums what cross-attention sends to the encoder's output, over the layers of the decoder."""
 
     def leak(relevance: Tensor) -> None:
         leaks[:] = [leaks[0].add_(relevance) if leaks else relevance]
 
-    if network.decoder.final_norm is not None:
-        relevance = network.decoder.final_norm.relprop(window, relevance)
-    for layer in reversed(network.decoder.layers):
-        relevance, window = layer.relprop(window, relevance, leak)
-    return relevance, leaks[0]
-
-
-def _through_encoder(network: Network, window: Window, relevance: Tensor) -> Tensor:
-    """[source, steps, d] at the encoder's output -> the same at its input."""
-    if network.encoder.final_norm is not None:
-        relevance = network.encoder.final_norm.relprop(window, relevance)
-    for layer in reversed(network.encoder.layers):
-        relevance, window = layer.relprop(window, relevance, lambda _: None)
-    return relevance
+    return leak
 
 
 def _steps_per_chunk(network: Network, source: int, target: int, item: int, max_memory: int) -> int:

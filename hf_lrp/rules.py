@@ -66,20 +66,22 @@ class Part(NamedTuple):
         if self.sign < 0:
             z.neg_()
         if self.slope == 0:
-            z.clamp_min_(0)
+            z.relu_()
         else:
             F.leaky_relu_(z, self.slope)
 
-    def divide(self, relevance: Tensor, total: Tensor, output: Tensor | None) -> Tensor:
+    def divide(
+        self, relevance: Tensor, total: Tensor, output: Tensor | None = None, out: Tensor | None = None
+    ) -> Tensor:
         """``share * relevance / total``; 0 for outputs without contributions (dead ones) or not of this sign.
 
         relevance: [..., steps, outputs]; total: [..., outputs], ``sum_i phi(z_ij)``, is overwritten; output: the same
-        of ``z_ij``, needed if ``of_sign``.
+        of ``z_ij``, needed if ``of_sign``; out: where the result may be written.
         """
         tiny = _TINY[total.dtype]
         if self.slope == 0:  # contributions are not negative; a dead output's are 0, whatever they are divided by
-            inverse = total.clamp_min_(tiny).reciprocal_()
-            return relevance * (inverse if self.share == 1 else inverse.mul_(self.share)).unsqueeze(-2)
+            share = torch.div(relevance, total.clamp_min_(tiny).unsqueeze(-2), out=out)
+            return share if self.share == 1 else share.mul_(self.share)
         total = total + torch.full_like(total, self.eps).copysign(total)
         dead = total.abs() <= tiny
         if self.of_sign:
@@ -283,33 +285,56 @@ def _redistribute(
     parts = rule.parts
     result = relevance.new_empty(tokens, steps, inputs) if lag is None else relevance.new_zeros(tokens, steps, inputs)
     block = _block_shape(outputs, inputs, relevance.device)
-    chunks = []
-    for start in range(0, tokens, block.tokens):
-        chunk = slice(start, min(start + block.tokens, tokens))
-        live = slice(0 if lag is None else max(0, start - lag), steps)
-        received = result[chunk] if live.start == 0 else result[chunk, live].clone()  # contiguous
-        chunks.append((chunk, live, relevance[chunk, live].split(block.rows, -1), received))
     buffer = relevance.new_empty(min(tokens, block.tokens), block.rows, inputs)
+    chunks = _chunks(relevance, result, block, lag)
     for number, row in enumerate(range(0, outputs, block.rows)):
         rows = slice(row, min(row + block.rows, outputs))
         write = build(rows)
-        for chunk, _, sent, received in chunks:
-            z = buffer if sent[number].shape[::2] == buffer.shape[:2] else buffer[: len(received), : rows.stop - row]
+        for chunk in chunks:
+            sent, z = chunk.sent[number], buffer
+            if sent.shape != chunk.share.shape or len(sent) != len(buffer):
+                z = buffer[: len(sent), : rows.stop - row]
             for part in parts:
-                write(chunk, z)
+                write(chunk.tokens, z)
                 output = z.sum(-1) if part.of_sign else None
                 part.phi_(z)
                 total = z.sum(-1)
                 if constant is not None:
                     total += part.phi(constant[rows])
                     output = None if output is None else output + constant[rows]
-                share = part.divide(sent[number], total, output)
-                received.baddbmm_(share, z, beta=0 if row == 0 and part is parts[0] else 1)
-    for chunk, live, _, received in chunks:
-        if live.start:
-            result[chunk, live] = received
+                share = part.divide(sent, total, output, chunk.share if sent.shape == chunk.share.shape else None)
+                chunk.received.baddbmm_(share, z, beta=0 if row == 0 and part is parts[0] else 1)
+    for chunk in chunks:
+        if chunk.steps.start:
+            result[chunk.tokens, chunk.steps] = chunk.received
     conserve(rule, [result], relevance.sum(-1, keepdim=True))
     return result
+
+
+class _Chunk(NamedTuple):
+    """Tokens that are processed together, and the steps from which they carry relevance.
+
+    sent: their relevance by blocks of outputs; received: that of their inputs; share: memory to divide in.
+    """
+
+    tokens: slice
+    steps: slice
+    sent: tuple[Tensor, ...]
+    received: Tensor
+    share: Tensor
+
+
+def _chunks(relevance: Tensor, result: Tensor, block: _Block, lag: int | None) -> list[_Chunk]:
+    tokens, steps, _ = relevance.shape
+    memory = relevance.new_empty(min(tokens, block.tokens) * steps * block.rows)
+    chunks = []
+    for start in range(0, tokens, block.tokens):
+        chunk = slice(start, min(start + block.tokens, tokens))
+        live = slice(0 if lag is None else max(0, start - lag), steps)
+        received = result[chunk] if live.start == 0 else result[chunk, live].clone()  # contiguous
+        sent = relevance[chunk, live].split(block.rows, -1)
+        chunks.append(_Chunk(chunk, live, sent, received, memory[: sent[0].numel()].view_as(sent[0])))
+    return chunks
 
 
 class _Block(NamedTuple):
@@ -319,9 +344,9 @@ class _Block(NamedTuple):
 
 def _block_shape(outputs: int, inputs: int, device: torch.device) -> _Block:
     """How many outputs and how many tokens to build at a time."""
-    matrices, size = (torch.get_num_threads(), CPU_BLOCK) if device.type == "cpu" else (1, GPU_BLOCK)
+    cores, size = (torch.get_num_threads(), CPU_BLOCK) if device.type == "cpu" else (1, GPU_BLOCK)
     rows = max(1, min(outputs, size // inputs))
-    return _Block(rows, max(matrices, matrices * size // (rows * inputs)))
+    return _Block(rows, cores * max(2, size // (rows * inputs)))  # at least two each, for fewer calls
 
 
 def residual(rule: Rule, x: Tensor, update: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:

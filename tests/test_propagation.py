@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from tiny_models import FAMILIES, load_golden, random_ids, tiny_model
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from hf_lrp import propagation
+from hf_lrp import propagation, rules
 from hf_lrp.patching import patched
 from hf_lrp.propagation import Relevance, propagate
 from hf_lrp.rules import AlphaBeta, Epsilon, Gamma, Rule
@@ -146,13 +145,13 @@ def test_less_memory_means_smaller_chunks(model: PreTrainedModel, monkeypatch: p
     with patched(model) as patch:
         one = propagation.bytes_per_step(patch.network, 5, 6, 4)
     sizes: list[int] = []
-    through_encoder = propagation._through_encoder
+    logit = rules.logit
 
-    def noted(network: Any, window: Any, relevance: Tensor) -> Tensor:
-        sizes.append(relevance.shape[1])
-        return through_encoder(network, window, relevance)
+    def noted(rule: Rule, x: Tensor, *rest: Tensor) -> Tensor:
+        sizes.append(len(x))
+        return logit(rule, x, *rest)
 
-    monkeypatch.setattr(propagation, "_through_encoder", noted)
+    monkeypatch.setattr(rules, "logit", noted)
     for memory in (0, 2 * one, 4 * one, UNLIMITED):
         run(model, max_memory=memory)
     assert sizes == [1] * 6 + [2] * 3 + [4, 2] + [6]
