@@ -105,7 +105,7 @@ def explain(
             decoder_ids = torch.cat([torch.tensor([vocabulary.start]), prefix_ids[:-1]])
             relevance = propagate(
                 patch,
-                source_ids.to(model.device),
+                {"input_ids": source_ids.to(model.device)},
                 decoder_ids.to(model.device),
                 choose,
                 slice(0, len(prefix_ids)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +28,7 @@ class Relevance:
 
 def propagate(
     patch: PatchedModel,
-    source_ids: Tensor,
+    source: Mapping[str, Tensor],
     decoder_ids: Tensor,
     choose: Callable[[Tensor], Tensor],
     steps: slice,
@@ -38,34 +38,31 @@ def propagate(
 
     Args:
         patch: the patched model and its rule.
-        source_ids: [S], without padding.
+        source: the encoder's inputs by name, without a batch dimension and without padding: ``input_ids`` [S], or
+            ``input_features`` [bins, frames].
         decoder_ids: [D], the decoder's input from the start token on.
         choose: from logits [T, V] to the ids to explain, [T], or pairs of ids [T, 2] whose difference is explained.
         steps: the decoder positions whose predictions are explained.
         max_memory: bytes that the propagation may use; steps are taken in chunks that fit.
     """
     tape = Tape()
-    with torch.no_grad(), torch.autocast(source_ids.device.type, enabled=False):
+    inputs = {name: tensor[None] for name, tensor in source.items()}
+    with torch.no_grad(), torch.autocast(decoder_ids.device.type, enabled=False):
         with tape.recording():
-            output = patch.model(
-                input_ids=source_ids[None],
-                attention_mask=torch.ones_like(source_ids)[None],
-                decoder_input_ids=decoder_ids[None],
-                use_cache=False,
-            )
+            output = patch.model(**inputs, decoder_input_ids=decoder_ids[None], use_cache=False)
         logits = output.logits[0, steps]
         _require_finite(patch, logits)
         explained = choose(logits)
         patch.network.check(tape, output.logits[0])
         with torch.inference_mode():  # cheaper than no_grad; the forward pass may not: modules keep tensors of it
-            source, decoder = _back(patch, tape, explained, steps, max_memory)
+            to_source, to_decoder = _back(patch, tape, explained, steps, max_memory)
     probability = logits.softmax(-1)
     if explained.dim() == 1:
         value = logits.gather(1, explained[:, None])[:, 0]
     else:
         value = logits.gather(1, explained).diff(dim=1).neg()[:, 0]
     first = explained if explained.dim() == 1 else explained[:, 0]
-    return Relevance(source, decoder, value, probability.gather(1, first[:, None])[:, 0], explained)
+    return Relevance(to_source, to_decoder, value, probability.gather(1, first[:, None])[:, 0], explained)
 
 
 def _back(patch: PatchedModel, tape: Tape, explained: Tensor, steps: slice, max_memory: int) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,8 @@ SOURCE, DECODER = random_ids(5, seed=5), random_ids(4, seed=6)
 
 
 def run(patch: PatchedModel) -> Tensor:
-    return propagate(patch, SOURCE, DECODER, lambda logits: logits.argmax(-1), slice(0, 4), 2**30).source
+    source = {"input_ids": SOURCE}
+    return propagate(patch, source, DECODER, lambda logits: logits.argmax(-1), slice(0, 4), 2**30).source
 
 
 def double(module: nn.Module, args: Any, output: Any) -> Any:

@@ -37,7 +37,7 @@ def run(
     max_memory: int = UNLIMITED,
 ) -> Relevance:
     with patched(model, rule) as patch:
-        return propagate(patch, source, decoder, choose, steps or slice(0, len(decoder)), max_memory)
+        return propagate(patch, {"input_ids": source}, decoder, choose, steps or slice(0, len(decoder)), max_memory)
 
 
 def assert_close(actual: Relevance, expected: Relevance, tolerance: float) -> None:
