@@ -10,7 +10,8 @@ covers the αβ-rule (Bach et al. 2015; Binder et al. 2016; Voita et al. 2021, e
 
 * linear: ``w_ji x_i + b_j / n``; logit: the same for one row of the output layer,
 * layer norm: ``J_ji x_i + b_j / n`` with its full Jacobian J,
-* residual ``x + u``: ``x_i`` and ``u_i``,
+* RMS norm: ``J_ji x_i`` with its full Jacobian, see :func:`rms_norm`,
+* residual ``x + u``: ``x_i`` and ``u_i``; product ``u * v``: ``u_i v_i`` from either factor,
 * attention: its first-order expansion in queries, keys and values, see :func:`attention`.
 
 An output whose contributions all have the wrong sign has nowhere to send its relevance. The total is kept by
@@ -259,6 +260,44 @@ def layer_norm(
     return _redistribute(rule, build, constant, relevance, d, lag)
 
 
+def rms_norm(rule: Rule, x: Tensor, weight: Tensor, relevance: Tensor) -> Tensor:
+    """Through ``y_j = weight_j x_j / r``, ``r^2 = mean(x^2) + eps``: no mean, no bias.
+
+    With the full Jacobian ``z_ij = weight_j / r * (delta_ij x_i - x_i^2 x_j / (d r^2))``. What an output receives from
+    its own input has the sign of ``weight_j x_j``, what it receives from the others has the opposite one. So the part
+    of that sign goes to the own input as a whole, the other part to the other inputs in proportion to ``x_i^2``; r and
+    its eps drop out.
+
+    For rules that detach, r is a constant and ``z_jj = weight_j x_j / r`` is an output's only contribution; r counts
+    without its eps, which would only change the unit that these rules' stabilisers are measured in.
+
+    x: [tokens, d]; relevance: [tokens, steps, d] -> [tokens, steps, d]. The cost is linear in d, so that there is
+    nothing to save for a causal decoder (``lag``).
+    """
+    result = torch.zeros_like(relevance)
+    tiny = _TINY[x.dtype]
+    if rule.detaches:
+        z = weight * x / x.square().mean(-1, keepdim=True).sqrt_().clamp_min_(tiny)
+        for part in rule.parts:
+            phi = part.phi(z)
+            result += part.divide(relevance, phi, z) * phi.unsqueeze(1)
+    else:
+        square = (x / x.abs().amax(-1, keepdim=True).clamp_min_(tiny)).square_()  # in units in which none overflows
+        sign = weight.sign() * x.sign()
+        for part in rule.parts:
+            own, others = (relevance * (sign == s).unsqueeze(1) for s in (part.sign, -part.sign))
+            result += own.mul_(part.share)
+            result += _sum_of_others(part.divide(others, _sum_of_others(square))).mul_(square.unsqueeze(1))
+    conserve(rule, [result], relevance.sum(-1, keepdim=True))
+    return result
+
+
+def _sum_of_others(x: Tensor) -> Tensor:
+    """``sum_{k != i} x_k`` over the last dimension; not as a difference, which is all rounding if one x_k is huge."""
+    before, after = x.cumsum(-1), x.flip(-1).cumsum(-1).flip(-1)
+    return F.pad(before[..., :-1], (1, 0)) + F.pad(after[..., 1:], (0, 1))
+
+
 def _share_bias(rule: Rule, bias: Tensor, inputs: int) -> tuple[Tensor, Tensor | None]:
     """What each input has of the bias, and what of it stands as an input of its own.
 
@@ -364,6 +403,17 @@ def residual(rule: Rule, x: Tensor, update: Tensor, relevance: Tensor) -> tuple[
     assert to_update is not None
     conserve(rule, [to_x, to_update], relevance.sum(-1, keepdim=True))
     return to_x, to_update
+
+
+def product(relevance: Tensor) -> tuple[Tensor, Tensor]:
+    """Through ``u * v``, elementwise: half to each factor, whatever the rule.
+
+    Both terms of the first-order expansion, ``(dy/du) u`` and ``(dy/dv) v``, are ``u v``. Relevance of a negative or
+    zero product goes the same way, in place, as it does at an activation.
+
+    relevance: [tokens, steps, d] -> the relevance of u and of v, both of that shape.
+    """
+    return relevance / 2, relevance / 2
 
 
 def logit(rule: Rule, x: Tensor, row: Tensor, bias: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 Shapes are those of `hf_lrp.rules`. Only the settings of a rule (alpha, eps, ...) are read from it.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -14,6 +15,9 @@ from hf_lrp.rules import AlphaBeta, Epsilon, Gamma, Rule
 
 # What Gamma adds to denominators, in units of contributions of the sign that counts less.
 GAMMA_STABILISER = 1e-9
+
+# What an RMS norm adds to the mean square: the αβ-rule does not depend on it, other rules are defined without it.
+RMS_EPS = 0.01
 
 
 def linear(rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, relevance: Tensor) -> Tensor:
@@ -42,6 +46,23 @@ def _norm(rule: Rule, row: Tensor, weight: Tensor, eps: float) -> Callable[[Tens
         return weight * (x - x.mean()) / sigma
 
     return full if isinstance(rule, AlphaBeta) else with_constant_sigma
+
+
+def rms_norm(rule: Rule, x: Tensor, weight: Tensor, relevance: Tensor) -> Tensor:
+    """Contributions w_j / r (delta_ij x_i - x_i^2 x_j / (d r^2)); if r is a constant, the first term."""
+    received = []
+    for row, r in _tokens(x, relevance):
+        d = len(row)
+        rms = math.sqrt(float(row @ row) / d + (RMS_EPS if isinstance(rule, AlphaBeta) else 0.0))
+        contributions = torch.zeros(d, d).double()
+        for i in range(d):
+            for j in range(d):
+                gain = float(weight[j]) / rms if rms else 0.0
+                contributions[i, j] += gain * row[i] if i == j else 0.0
+                if isinstance(rule, AlphaBeta):
+                    contributions[i, j] -= gain * row[i] ** 2 * row[j] / (d * rms**2)
+        received.append(_send_token(rule, contributions, torch.zeros(d), r))
+    return torch.stack(received)
 
 
 def residual(rule: Rule, x: Tensor, update: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:

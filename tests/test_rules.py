@@ -26,7 +26,7 @@ RULES = (
     Gamma(),
     Gamma(5),
 )
-OPERATIONS = ("linear", "layer_norm", "residual", "logit", "attention")
+OPERATIONS = ("linear", "layer_norm", "rms_norm", "residual", "logit", "attention")
 BY_TOKEN = ("linear", "layer_norm")
 SIZES = {"tokens": 4, "steps": 3, "inputs": 7, "outputs": 5, "heads": 2}
 
@@ -53,6 +53,9 @@ def draw(
         return tensors | {"relevance": relevance(tokens, steps, outputs)}
     if operation == "layer_norm":
         tensors = {"x": normal(tokens, inputs), "weight": normal(inputs), "bias": normal(inputs), "eps": 0.01}
+        return tensors | {"relevance": relevance(tokens, steps, inputs)}
+    if operation == "rms_norm":
+        tensors = {"x": normal(tokens, inputs), "weight": normal(inputs)}
         return tensors | {"relevance": relevance(tokens, steps, inputs)}
     if operation == "residual":
         tensors = {"x": normal(tokens, inputs), "update": normal(tokens, inputs)}
@@ -277,6 +280,29 @@ def test_a_dead_token_shares_equally(operation: str) -> None:
     (received,) = fast(operation, AlphaBeta(), tensors)
     equal = tensors["relevance"].mean(-1, keepdim=True) * tensors["relevance"].shape[-1] / received.shape[-1]
     torch.testing.assert_close(received, equal.expand_as(received))
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if isinstance(rule, AlphaBeta)], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_rms_norm_stands_one_massive_activation(rule: Rule, seed: int) -> None:
+    tensors = to_float32(draw("rms_norm", rule, seed, **(SIZES | {"inputs": 64})))
+    tensors["x"][:, seed * 30] = 1e4 * (-1) ** seed
+    expected = slow("rms_norm", rule, tensors)[0]
+    received = fast("rms_norm", rule, tensors)[0].double()
+    torch.testing.assert_close(received, expected, rtol=1e-5, atol=1e-6 * float(expected.abs().max()))
+    magnitude = expected.abs().sum(-1)
+    assert float(((received.sum(-1) - tensors["relevance"].double().sum(-1)) / magnitude).abs().max()) <= 1e-6
+
+
+def test_a_product_sends_half_to_each_factor() -> None:
+    relevance = torch.tensor([[[3.0, -1.0, 0.0]]])
+    to_u, to_v = rules.product(relevance)
+    u, v = torch.tensor([2.0, -0.5, 3.0]), torch.tensor([1.0, 4.0, 0.25])
+    slopes_u, slopes_v = torch.autograd.functional.jacobian(lambda u, v: u * v, (u, v))
+    torch.testing.assert_close(slopes_u.diagonal() * u, slopes_v.diagonal() * v)  # hence equal parts
+    assert torch.equal(to_u, relevance / 2) and torch.equal(to_v, relevance / 2)
+    to_u.add_(1.0)
+    assert torch.equal(to_v, relevance / 2)  # memory is not shared
 
 
 def test_a_dead_head_sends_to_the_values_by_attention_weight() -> None:
