@@ -8,7 +8,7 @@ with one or two *parts*. ``phi`` keeps positive contributions and scales negativ
 covers the αβ-rule (Bach et al. 2015; Binder et al. 2016; Voita et al. 2021, eq. 3), LRP-ε and LRP-γ
 (Montavon et al. 2019). The contributions ``z_ij`` of each operation are those of Voita et al. 2021, section 3:
 
-* linear: ``w_ji x_i + b_j / n``; logit: the same for one row of the output layer,
+* linear: ``w_ji x_i + b_j / n``; logit: the same for one row of the output layer; convolution: for each window,
 * layer norm: ``J_ji x_i + b_j / n`` with its full Jacobian J,
 * RMS norm: ``J_ji x_i`` with its full Jacobian, see :func:`rms_norm`,
 * residual ``x + u``: ``x_i`` and ``u_i``; product ``u * v``: ``u_i v_i`` from either factor,
@@ -227,6 +227,36 @@ def linear(
         return lambda tokens, z: torch.addcmul(shift_rows, weight_rows, spread[tokens], out=z)
 
     return _redistribute(rule, build, constant, relevance, inputs, lag)
+
+
+def convolution(
+    rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int, relevance: Tensor
+) -> Tensor:
+    """Through a convolution over time, ``y_t = sum_k weight_k x_{stride t + k - padding} + bias``.
+
+    Each output frame is a linear map of its window, and its total is kept within the window. Padding is no input: the
+    first and last windows have fewer inputs, which share the bias among them.
+
+    x: [frames, in]; weight: [out, in, kernel]; bias: [out].
+    relevance: [out frames, steps, out] -> [frames, steps, in].
+    """
+    frames, kernel = len(x), weight.shape[-1]
+    if padding >= kernel:
+        raise ValueError(
+            f"padding must be less than the kernel's {kernel}, or windows without input arise: {padding}."
+        )
+    result = relevance.new_zeros(frames, relevance.shape[1], x.shape[1])
+    starts = torch.arange(len(relevance), device=x.device) * stride - padding
+    first, end = starts.neg().clamp_min(0), (frames - starts).clamp_max(kernel)  # the taps that are inside
+    kinds, kind_of = torch.stack([first, end], 1).unique(dim=0, return_inverse=True)
+    for number, (low, high) in enumerate(kinds.tolist()):
+        windows = (kind_of == number).nonzero().squeeze(1)
+        positions = starts[windows, None] + torch.arange(low, high, device=x.device)  # [windows, taps]
+        taps = weight[:, :, low:high].transpose(1, 2).flatten(1)
+        received = linear(rule, x[positions].flatten(1), taps, bias, relevance[windows])
+        for tap, part in enumerate(received.chunk(high - low, -1)):
+            result.index_add_(0, positions[:, tap], part)
+    return result
 
 
 def layer_norm(

@@ -26,6 +26,26 @@ def linear(rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, relevance
     return torch.stack([_send_token(rule, (weight * row).T, bias, r) for row, r in _tokens(x, relevance)])
 
 
+def convolution(
+    rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int, relevance: Tensor
+) -> Tensor:
+    """Output frame by output frame, with the contributions of the frames in its window, and the bias."""
+    bias = torch.zeros(len(weight)) if bias is None else bias
+    received = torch.zeros(len(x), relevance.shape[1], x.shape[1]).double()
+    for t, r in enumerate(relevance.double()):
+        window = convolution_window(x, weight, stride, padding, t)
+        pieces = _send_token(rule, torch.cat(list(window.values())), bias, r).split(x.shape[1], dim=1)
+        for frame, piece in zip(window, pieces, strict=True):
+            received[frame] += piece
+    return received
+
+
+def convolution_window(x: Tensor, weight: Tensor, stride: int, padding: int, t: int) -> dict[int, Tensor]:
+    """What the frames in the window of output frame t add to it: w_jik x_fi, [in, out] for each frame f."""
+    frames = [(k, t * stride + k - padding) for k in range(weight.shape[2])]
+    return {f: (weight[:, :, k].double() * x[f].double()).T for k, f in frames if 0 <= f < len(x)}
+
+
 def layer_norm(rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, relevance: Tensor) -> Tensor:
     """Contributions J_ji x_i, and the bias; J is what autograd finds."""
     bias = torch.zeros(len(weight)) if bias is None else bias

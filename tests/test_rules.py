@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional as F
 
 from hf_lrp import rules
 from hf_lrp.rules import AlphaBeta, Epsilon, Gamma, Rule
@@ -26,7 +27,7 @@ RULES = (
     Gamma(),
     Gamma(5),
 )
-OPERATIONS = ("linear", "layer_norm", "rms_norm", "residual", "logit", "attention")
+OPERATIONS = ("linear", "convolution", "layer_norm", "rms_norm", "residual", "logit", "attention")
 BY_TOKEN = ("linear", "layer_norm")
 SIZES = {"tokens": 4, "steps": 3, "inputs": 7, "outputs": 5, "heads": 2}
 
@@ -51,6 +52,12 @@ def draw(
     if operation == "linear":
         tensors = {"x": normal(tokens, inputs), "weight": normal(outputs, inputs), "bias": normal(outputs)}
         return tensors | {"relevance": relevance(tokens, steps, outputs)}
+    if operation == "convolution":
+        kernel, stride, padding = 1 + seed % 4, 1 + seed // 4 % 3, seed // 12 % (1 + seed % 4)
+        frames = max(tokens, kernel - 2 * padding)
+        tensors = {"x": normal(frames, inputs), "weight": normal(outputs, inputs, kernel), "bias": normal(outputs)}
+        tensors |= {"stride": stride, "padding": padding}
+        return tensors | {"relevance": relevance((frames + 2 * padding - kernel) // stride + 1, steps, outputs)}
     if operation == "layer_norm":
         tensors = {"x": normal(tokens, inputs), "weight": normal(inputs), "bias": normal(inputs), "eps": 0.01}
         return tensors | {"relevance": relevance(tokens, steps, inputs)}
@@ -102,8 +109,8 @@ def assert_close(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...], toler
 
 
 def totals(operation: str, tensors: Tensors, received: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """What went in and what came back: per token and step, or per head and step."""
-    dims = (1, 3) if operation == "attention" else (2,)
+    """What went in and what came back: per token, head or (convolution) sequence, and step."""
+    dims = {"attention": (1, 3), "convolution": (0, 2)}.get(operation, (2,))
     back = torch.stack([r.sum(dims) for r in received]).sum(0)
     return torch.ones_like(back) if operation == "logit" else tensors["relevance"].sum(dims), back
 
@@ -303,6 +310,49 @@ def test_a_product_sends_half_to_each_factor() -> None:
     assert torch.equal(to_u, relevance / 2) and torch.equal(to_v, relevance / 2)
     to_u.add_(1.0)
     assert torch.equal(to_v, relevance / 2)  # memory is not shared
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6), sizes=any_sizes)
+def test_contributions_to_a_convolution_add_up_to_it(seed: int, sizes: dict[str, int]) -> None:
+    tensors = draw("convolution", Epsilon(), seed, **sizes)
+    x, weight, bias, stride, padding = (tensors[name] for name in ("x", "weight", "bias", "stride", "padding"))
+    expected = F.conv1d(x.T, weight, bias, stride, padding).T
+    assert len(expected) == len(tensors["relevance"])
+    for t, output in enumerate(expected):
+        window = slow_rules.convolution_window(x, weight, stride, padding, t)
+        torch.testing.assert_close(torch.cat(list(window.values())).sum(0) + bias, output)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6), sizes=any_sizes)
+def test_a_convolution_hands_its_output_back_as_gradient_times_input(seed: int, sizes: dict[str, int]) -> None:
+    """So it does for contributions that are not weighed by sign, if there is no bias."""
+    tensors = draw("convolution", Epsilon(), seed, **sizes) | {"bias": None}
+    x = tensors["x"].requires_grad_()
+    output = F.conv1d(x.T, tensors["weight"], None, tensors["stride"], tensors["padding"]).T
+    (gradient,) = torch.autograd.grad(output.sum(), x)
+    tensors |= {"x": x.detach(), "relevance": output.detach()[:, None]}
+    received = rules.convolution(Epsilon(0), **tensors)[:, 0]
+    torch.testing.assert_close(received, gradient * x.detach(), rtol=1e-9, atol=1e-9)
+
+
+def test_each_window_of_a_convolution_keeps_its_total() -> None:
+    tensors = draw("convolution", AlphaBeta(), 18, **(SIZES | {"tokens": 8}))
+    assert tensors["weight"].shape[2] == 3 and tensors["stride"] == 2 and tensors["padding"] == 1
+    for t in range(4):
+        relevance = torch.zeros(4, 1, 5).double()
+        relevance[t] = tensors["relevance"][t, 0]
+        received = rules.convolution(AlphaBeta(), **(tensors | {"relevance": relevance})).sum(-1).squeeze(1)
+        window = slice(max(0, 2 * t - 1), 2 * t + 2)
+        torch.testing.assert_close(received[window].sum(), relevance.sum())
+        torch.testing.assert_close(received.sum(), relevance.sum())
+
+
+def test_a_convolution_must_not_have_windows_of_padding_only() -> None:
+    tensors = draw("convolution", AlphaBeta(), 0, **SIZES)
+    with pytest.raises(ValueError, match="padding must be less than the kernel's 1"):
+        fast("convolution", AlphaBeta(), tensors | {"padding": 1})
 
 
 def test_a_dead_head_sends_to_the_values_by_attention_weight() -> None:
