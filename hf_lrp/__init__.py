@@ -8,19 +8,35 @@ from hf_lrp.version import __version__
 if TYPE_CHECKING:
     from hf_lrp.contributions import Contributions
     from hf_lrp.explaining import explain
+    from hf_lrp.families import Family, register_family
+    from hf_lrp.modules import UnknownStructure
     from hf_lrp.patching import patched
     from hf_lrp.rules import AlphaBeta, Epsilon, Gamma
 
-__all__ = ["AlphaBeta", "Contributions", "Epsilon", "Gamma", "__version__", "explain", "patched"]
+__all__ = [
+    "AlphaBeta",
+    "Contributions",
+    "Epsilon",
+    "Family",
+    "Gamma",
+    "UnknownStructure",
+    "__version__",
+    "explain",
+    "patched",
+    "register_family",
+]
 
 # Imported on first use, with torch and transformers: the command line answers --help without them.
 _MODULES = {
     "AlphaBeta": "rules",
     "Contributions": "contributions",
     "Epsilon": "rules",
+    "Family": "families",
     "Gamma": "rules",
+    "UnknownStructure": "modules",
     "explain": "explaining",
     "patched": "patching",
+    "register_family": "families",
 }
 
 

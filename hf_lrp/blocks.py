@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hf_lrp import rules
-from hf_lrp.modules import Tape, Window
+from hf_lrp.modules import Tape, Window, require_equal
 
 # Heads are processed together while their intermediate tensors stay below this many elements: larger ones cost more in
 # memory that the system has to clear than they save.
@@ -22,10 +22,6 @@ HEAD_BLOCK = 2**18
 
 # Takes what cross-attention sends to the encoder output, [source positions, steps, d].
 Leak = Callable[[Tensor], None]
-
-
-class UnknownStructure(RuntimeError):
-    """A layer's forward pass is not what its description assumes, so nothing would be right."""
 
 
 class Block(Protocol):
@@ -53,15 +49,19 @@ class Block(Protocol):
 
 @dataclass(frozen=True)
 class FeedForward:
-    """``fc2(activation(fc1(x)))``; relevance passes the activation unchanged."""
+    """``fc2(activation(fc1(x)))``, or ``fc2(activation(fc1(x)) * gate(x))``.
+
+    Relevance passes the activation unchanged, and the product in equal halves.
+    """
 
     fc1: Any
     fc2: Any
     activation: Callable[[Tensor], Tensor]
+    gate: Any | None = None
 
     @property
     def linears(self) -> tuple[Any, ...]:
-        return self.fc1, self.fc2
+        return (self.fc1, self.fc2) if self.gate is None else (self.fc1, self.gate, self.fc2)
 
     def entry(self, tape: Tape) -> Tensor:
         return tape.input(self.fc1)
@@ -70,10 +70,18 @@ class FeedForward:
         return tape.output(self.fc2)
 
     def check(self, tape: Tape, memory: Tensor | None) -> None:
-        require_equal(tape.input(self.fc2), self.activation(tape.output(self.fc1)), "feed-forward activation")
+        hidden = self.activation(tape.output(self.fc1))
+        if self.gate is not None:
+            require_equal(tape.input(self.gate), self.entry(tape), "input of the gate")
+            hidden = hidden * tape.output(self.gate)
+        require_equal(tape.input(self.fc2), hidden, "feed-forward activation")
 
     def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
-        return self.fc1.relprop(window, self.fc2.relprop(window, relevance)), window
+        relevance = self.fc2.relprop(window, relevance)
+        if self.gate is None:
+            return self.fc1.relprop(window, relevance), window
+        activated, gating = rules.product(relevance)
+        return self.fc1.relprop(window, activated).add_(self.gate.relprop(window, gating)), window
 
     def totals(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
         return _total(relevance), window
@@ -81,7 +89,10 @@ class FeedForward:
 
 @dataclass(frozen=True)
 class Attention:
-    """Multi-head attention: of a sequence to itself (``causal`` or not), or to the encoder's output."""
+    """Multi-head attention: of a sequence to itself (``causal`` or not), or to the encoder's output.
+
+    bias: a module whose ``compute_bias(queries, keys)`` [1, heads, queries, keys] is added to the scores.
+    """
 
     q: Any
     k: Any
@@ -91,6 +102,7 @@ class Attention:
     scale: float
     causal: bool = False
     cross: bool = False
+    bias: Any | None = None
 
     @property
     def linears(self) -> tuple[Any, ...]:
@@ -157,6 +169,8 @@ class Attention:
     def _weights(self, query: Tensor, key: Tensor, first: int) -> Tensor:
         """Attention weights [heads, q, k] of queries whose first one stands at position ``first``."""
         scores = (query * self.scale) @ key.transpose(1, 2)
+        if self.bias is not None:
+            scores += self.bias.compute_bias(first + query.shape[1], key.shape[1])[0, :, first:]
         if self.causal:
             future = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).triu(first + 1)
             scores = scores.masked_fill(future, float("-inf"))
@@ -186,14 +200,14 @@ class Residual:
         """What comes out for ``x``, checked step by step against what was recorded: [length, d]."""
         if self.norm_first:
             require_equal(tape.input(self.norm), x, "input of a norm")
-        inner = tape.output(self.norm) if self.norm_first else x
+        inner = self.norm.replay(tape) if self.norm_first else x
         require_equal(self.block.entry(tape), inner, f"input of {type(self.block).__name__}")
         self.block.check(tape, memory)
         joined = x + self.block.exit(tape)
         if self.norm_first:
             return joined
         require_equal(tape.input(self.norm), joined, "residual sum")
-        return tape.output(self.norm)
+        return self.norm.replay(tape)
 
     def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
         """From output to input."""
@@ -246,6 +260,29 @@ class Layer:
         return first.totals(window, relevance, leak)[0].squeeze(-1)
 
 
+@dataclass(frozen=True)
+class FrontEnd:
+    """What turns features over time into a stack's positions: convolutions, an activation after each, positions."""
+
+    convolutions: tuple[Any, ...]
+    activation: Callable[[Tensor], Tensor]
+    positions: Any
+
+    def check(self, tape: Tape, x: Tensor) -> None:
+        """Raise unless the front end's output is ``x`` [length, d] and was computed as assumed."""
+        for earlier, later in zip(self.convolutions, self.convolutions[1:], strict=False):
+            require_equal(tape.input(later), self.activation(tape.output(earlier)), "activation after a convolution")
+        embedded = self.activation(tape.output(self.convolutions[-1])).T
+        require_equal(x, embedded + self.positions.weight[: len(embedded)], "output of the convolutions")
+
+    def totals(self, window: Window, relevance: Tensor) -> Tensor:
+        """[positions, steps, d] -> the total of the features that each position stands for: [positions, steps]."""
+        positions = len(relevance)
+        for convolution in reversed(self.convolutions):
+            relevance = convolution.relprop(window, relevance)
+        return relevance.sum(-1).unflatten(0, (positions, -1)).sum(1)
+
+
 def _total(relevance: Tensor) -> Tensor:
     """[positions, steps, d] -> [positions, steps, 1]"""
     return relevance.sum(-1, keepdim=True)
@@ -259,13 +296,3 @@ def join(own: Tensor, window: Window, spread: Tensor, reached: Window) -> Tensor
     steps = torch.arange(len(own), device=own.device)
     spread[first + steps, steps] += own[:, 0]
     return spread
-
-
-def require_equal(actual: Tensor, expected: Tensor, what: str) -> None:
-    """Raise unless two tensors agree up to rounding."""
-    tolerance = 1e-4 * actual.abs().max() + 1e-6
-    if actual.shape != expected.shape or not (actual - expected).abs_().max() <= tolerance:
-        raise UnknownStructure(
-            f"The {what} differs from what hf_lrp assumes for this architecture, so contributions would be wrong. "
-            "Custom modeling code, hooks that change activations, or an unknown transformers version can cause this."
-        )

@@ -1,25 +1,41 @@
-"""What is known of each model family, as data, and how a model is read with it."""
+"""What is known of each model family, as data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from hf_lrp.blocks import Attention, FeedForward, Layer, Leak, Residual, require_equal
-from hf_lrp.modules import Recorded, RelevanceLayer, RelevanceLayerNorm, RelevanceLinear, Tape, Window
+HOW_TO = "docs/adding_a_family.md tells how to describe another family."
 
 
 @dataclass(frozen=True)
 class Family:
-    """Where the parts of an encoder-decoder architecture are. Names are attribute paths; defaults are BART's.
+    """Where the parts of an encoder-decoder architecture are, and how they are joined.
 
-    norm_first: layer norm inside the residual (pre-norm), with one more norm on top of each stack.
+    Names are attribute paths, from the model for `encoder`, `decoder`, `head` and `head_bias`, from a stack for
+    `layers`, `final_norm` and `convolutions`, from a layer or an attention module for the rest; a number indexes a
+    module list. The defaults are BART's names.
+
+    Args:
+        norm_first: norms inside the residuals (pre-norm), with one more on top of each stack; else after each sum.
+        norm: the kind of all norms: ``"layer"`` (mean and variance) or ``"rms"`` (no mean, no bias).
+        gated_feed_forward: the activated, the gating and the output projection, in layers that have them.
+        position_bias: the embedding in a self-attention that is added to its scores; layers without one use that of
+            the first layer.
+        head_bias: a buffer that is added to the logits; None: there is none.
+        scaled_head: a flag of the config; if it is set, the output layer sees the decoder's output times
+            ``d_model ** -0.5``.
+        source: what the encoder reads.
+        convolutions: what turns features into the encoder's positions, in order, a GELU after each.
+        positions, embedding_norm, forced: for the reader (docs/supported_models.md): how positions are told, whether
+            embeddings are normed, and which target tokens are given rather than predicted. Relevance does not depend
+            on them: whatever happens within a position keeps its total.
     """
 
     norm_first: bool
+    norm: Literal["layer", "rms"] = "layer"
     encoder: str = "model.encoder"
     decoder: str = "model.decoder"
     layers: str = "layers"
@@ -29,79 +45,102 @@ class Family:
     cross_attention: str = "encoder_attn"
     cross_attention_norm: str = "encoder_attn_layer_norm"
     projections: tuple[str, str, str, str] = ("q_proj", "k_proj", "v_proj", "out_proj")
+    heads: str = "num_heads"
+    scaling: str = "scaling"
+    position_bias: str | None = None
     feed_forward: tuple[str, str] = ("fc1", "fc2")
+    gated_feed_forward: tuple[str, str, str] | None = None
     activation: str = "activation_fn"
     feed_forward_norm: str = "final_layer_norm"
     head: str = "lm_head"
-    head_bias: str = "final_logits_bias"
+    head_bias: str | None = "final_logits_bias"
+    scaled_head: str | None = None
+    source: Literal["input_ids", "input_features"] = "input_ids"
+    convolutions: tuple[str, ...] = ()
+    positions: Literal["sinusoidal", "learned", "relative"] = "sinusoidal"
+    embedding_norm: bool = False
+    forced: str = "none"
 
+
+_POST_NORM = Family(norm_first=False)
+_PRE_NORM = Family(norm_first=True)
+_T5 = Family(
+    norm_first=True,
+    norm="rms",
+    encoder="encoder",
+    decoder="decoder",
+    layers="block",
+    final_norm="final_layer_norm",
+    self_attention="layer.0.SelfAttention",
+    self_attention_norm="layer.0.layer_norm",
+    cross_attention="layer.1.EncDecAttention",
+    cross_attention_norm="layer.1.layer_norm",
+    projections=("q", "k", "v", "o"),
+    heads="n_heads",
+    position_bias="relative_attention_bias",
+    feed_forward=("layer.-1.DenseReluDense.wi", "layer.-1.DenseReluDense.wo"),
+    gated_feed_forward=(
+        "layer.-1.DenseReluDense.wi_0",
+        "layer.-1.DenseReluDense.wi_1",
+        "layer.-1.DenseReluDense.wo",
+    ),
+    activation="layer.-1.DenseReluDense.act",
+    feed_forward_norm="layer.-1.layer_norm",
+    head_bias=None,
+    positions="relative",
+)
 
 # Keyed by `config.model_type`.
 FAMILIES: dict[str, Family] = {
-    "marian": Family(norm_first=False),
-    "pegasus": Family(norm_first=True),
+    "marian": _POST_NORM,
+    "bart": replace(_POST_NORM, positions="learned", embedding_norm=True, forced="<s>, where the checkpoint says so"),
+    "plbart": replace(_POST_NORM, positions="learned", embedding_norm=True, forced="language"),
+    "blenderbot-small": replace(_POST_NORM, positions="learned", embedding_norm=True),
+    "fsmt": replace(_POST_NORM, head="model.decoder.output_projection", head_bias=None),
+    "pegasus": _PRE_NORM,
+    "mbart": replace(_PRE_NORM, positions="learned", embedding_norm=True, forced="language"),
+    "m2m_100": replace(_PRE_NORM, head_bias=None, forced="language"),
+    "blenderbot": replace(_PRE_NORM, positions="learned"),
+    "seamless_m4t": replace(
+        _PRE_NORM,
+        encoder="text_encoder",
+        decoder="text_decoder",
+        cross_attention="cross_attention",
+        cross_attention_norm="cross_attention_layer_norm",
+        feed_forward=("ffn.fc1", "ffn.fc2"),
+        activation="ffn.act",
+        feed_forward_norm="ffn_layer_norm",
+        head_bias=None,
+        forced="language",
+    ),
+    "whisper": replace(
+        _PRE_NORM,
+        head="proj_out",
+        head_bias=None,
+        source="input_features",
+        convolutions=("conv1", "conv2"),
+        positions="learned",
+        forced="language, task, timestamps",
+    ),
+    "t5": replace(_T5, scaled_head="scale_decoder_outputs"),
+    "mt5": _T5,
+    "umt5": replace(_T5, scaled_head="tie_word_embeddings"),
 }
 
 
-@dataclass(frozen=True)
-class Stack:
-    """Encoder or decoder."""
+def register_family(model_type: str, family: Family) -> None:
+    """Describe one more model family to hf_lrp, for this process.
 
-    layers: tuple[Layer, ...]
-    final_norm: Any | None
-
-    def replay(self, tape: Tape, memory: Tensor | None = None) -> Tensor:
-        """The stack's output [length, d]; raises if the stack is not what it is taken for."""
-        x = tape.input(self.layers[0].module)
-        for layer in self.layers:
-            x = layer.replay(tape, x, memory)
-        if self.final_norm is None:
-            return x
-        require_equal(tape.input(self.final_norm), x, "input of the final norm")
-        return tape.output(self.final_norm)
-
-    def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> Tensor:
-        """From the stack's output [positions, steps, d] to the total of each input position: [positions, steps].
-
-        A position's total is all that is asked for, and whatever works within a position keeps it. So the lowest
-        projections and everything below them (norms, scales and sums of embeddings) need no propagation.
-        """
-        if self.final_norm is not None:
-            relevance = self.final_norm.relprop(window, relevance)
-        lowest, *others = self.layers
-        for layer in reversed(others):
-            relevance, window = layer.relprop(window, relevance, leak)
-        return lowest.totals(window, relevance, leak)
-
-
-@dataclass(frozen=True)
-class Network:
-    """A model as relevance sees it, and the modules that need a counterpart."""
-
-    encoder: Stack
-    decoder: Stack
-    head: Any
-    head_bias: Tensor
-    counterparts: dict[nn.Module, type[Recorded]]
-
-    def check(self, tape: Tape, logits: Tensor) -> None:
-        """Raise if a recorded forward pass that gave ``logits`` [length, V] is not the one relevance assumes."""
-        output = self.decoder.replay(tape, self.encoder.replay(tape))
-        require_equal(tape.input(self.head), output, "input of the output layer")
-        require_equal(logits, tape.output(self.head) + self.head_bias, "output of the model")
-
-
-def read_network(model: PreTrainedModel) -> Network:
-    """Describe ``model`` by its family; raises for architectures that are not supported."""
-    family = family_of(model)
-    head = model.get_submodule(family.head)
-    bias = getattr(model, family.head_bias).flatten()
-    encoder = _read_stack(model.get_submodule(family.encoder), family, is_decoder=False)
-    decoder = _read_stack(model.get_submodule(family.decoder), family, is_decoder=True)
-    counterparts: dict[nn.Module, type[Recorded]] = {head: RelevanceLinear}
-    for stack in (encoder, decoder):
-        counterparts |= _counterparts(stack)
-    return Network(encoder, decoder, head, bias if head.bias is None else bias + head.bias, counterparts)
+    Args:
+        model_type: what `config.model_type` says in its checkpoints.
+        family: its description. Whether it is right is found out on every forward pass: each step is recomputed
+            from the description and compared, and :class:`hf_lrp.blocks.UnknownStructure` raised if it differs.
+    """
+    if not isinstance(family, Family):
+        raise TypeError(f"family must be a Family, got {type(family).__name__}.")
+    if FAMILIES.get(model_type, family) != family:
+        raise ValueError(f"The model type {model_type!r} already has a description, and a different one.")
+    FAMILIES[model_type] = family
 
 
 def family_of(model: PreTrainedModel) -> Family:
@@ -111,55 +150,24 @@ def family_of(model: PreTrainedModel) -> Family:
             f"Expected a transformers PreTrainedModel, got {type(model).__name__}. If it wraps one (DataParallel, "
             "torch.compile, Accelerate, PEFT), pass the model inside, with adapters merged."
         )
-    supported = ", ".join(sorted(FAMILIES))
-    name = type(model).__name__
+    name, supported = type(model).__name__, supported_model_types()
     if not model.config.is_encoder_decoder:
         raise TypeError(
             f"{name} is not an encoder-decoder model: it has no source side to compare with the target prefix. "
             f"Supported model types: {supported}."
         )
     if model.config.model_type not in FAMILIES:
-        raise TypeError(f"{name} (model type {model.config.model_type!r}) is not supported. Supported: {supported}.")
+        raise TypeError(
+            f"{name} (model type {model.config.model_type!r}) is not supported. Supported: {supported}. {HOW_TO}"
+        )
     if model.get_output_embeddings() is None:
-        raise TypeError(f"{name} has no output layer: load the checkpoint with AutoModelForSeq2SeqLM.from_pretrained.")
+        raise TypeError(
+            f"{name} has no output layer: load the checkpoint with AutoModelForSeq2SeqLM.from_pretrained, or with "
+            "AutoModelForSpeechSeq2Seq for speech."
+        )
     return FAMILIES[model.config.model_type]
 
 
-def _read_stack(stack: nn.Module, family: Family, is_decoder: bool) -> Stack:
-    layers = tuple(
-        _read_layer(layer, family, is_decoder) for layer in cast(nn.ModuleList, stack.get_submodule(family.layers))
-    )
-    return Stack(layers, stack.get_submodule(family.final_norm) if family.norm_first else None)
-
-
-def _read_layer(layer: nn.Module, family: Family, is_decoder: bool) -> Layer:
-    fc1, fc2 = (layer.get_submodule(name) for name in family.feed_forward)
-    blocks: list[tuple[Attention | FeedForward, str]] = [
-        (_read_attention(layer, family, family.self_attention, causal=is_decoder), family.self_attention_norm)
-    ]
-    if is_decoder:
-        cross = _read_attention(layer, family, family.cross_attention, cross=True)
-        blocks.append((cross, family.cross_attention_norm))
-    blocks.append((FeedForward(fc1, fc2, getattr(layer, family.activation)), family.feed_forward_norm))
-    residuals = (Residual(block, layer.get_submodule(norm), family.norm_first) for block, norm in blocks)
-    return Layer(layer, tuple(residuals))
-
-
-def _read_attention(
-    layer: nn.Module, family: Family, name: str, causal: bool = False, cross: bool = False
-) -> Attention:
-    module: Any = layer.get_submodule(name)
-    q, k, v, out = (module.get_submodule(projection) for projection in family.projections)
-    return Attention(q, k, v, out, module.num_heads, module.scaling, causal, cross)
-
-
-def _counterparts(stack: Stack) -> dict[nn.Module, type[Recorded]]:
-    found: dict[nn.Module, type[Recorded]] = {}
-    for layer in stack.layers:
-        found[layer.module] = RelevanceLayer
-        for residual in layer.residuals:
-            found[residual.norm] = RelevanceLayerNorm
-            found |= dict.fromkeys(residual.block.linears, RelevanceLinear)
-    if stack.final_norm is not None:
-        found[stack.final_norm] = RelevanceLayerNorm
-    return found
+def supported_model_types() -> str:
+    """All model types, for messages."""
+    return ", ".join(sorted(FAMILIES))

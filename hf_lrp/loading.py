@@ -22,7 +22,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hf_lrp.families import FAMILIES
+from hf_lrp.families import FAMILIES, HOW_TO, supported_model_types
 
 EMBEDDED_MODEL = Path(__file__).parent / "embedded" / "tatoeba-en-fr"
 _LFS_POINTER = b"version https://git-lfs"
@@ -114,7 +114,7 @@ def _load_config(name: str) -> PreTrainedConfig:
         elif "model_type" in str(error):
             reason = "its config.json does not say a model_type, so it is not a transformers checkpoint"
         elif "does not recognize this architecture" in str(error):
-            known = f"Supported model types: {_supported()}"
+            known = f"Supported model types: {supported_model_types()}"
             reason = f"transformers {transformers.__version__} does not know its model type. {known}"
         else:
             reason = _in_one_line(error)
@@ -125,12 +125,18 @@ def _require_supported(config: PreTrainedConfig, name: str) -> None:
     """Raise for architectures that cannot be explained, before their weights are read."""
     kind = config.model_type
     if kind in FAMILIES and config.is_encoder_decoder:
+        if FAMILIES[kind].source == "input_features":
+            raise CheckpointError(
+                f"{name} reads audio, and the command line takes text only. Use hf_lrp.explain from Python, with the "
+                "checkpoint's processor."
+            )
         return
+    known = f"Supported model types: {supported_model_types()}."
     if not config.is_encoder_decoder:
         reason = f"model type {kind!r} is no encoder-decoder: it has no source side to compare with the prefix"
     else:
-        reason = f"model type {kind!r} is not supported"
-    raise CheckpointError(f"{name} cannot be explained: {reason}. Supported model types: {_supported()}.")
+        reason, known = f"model type {kind!r} is not supported", f"{known} {HOW_TO}"
+    raise CheckpointError(f"{name} cannot be explained: {reason}. {known}")
 
 
 def _load_tokenizer(name: str) -> PreTrainedTokenizerBase:
@@ -218,10 +224,6 @@ def _raise_hub_error(name: str, error: BaseException) -> None:
     else:
         return
     raise CheckpointError(f"{name} cannot be loaded: {reason}.") from error
-
-
-def _supported() -> str:
-    return ", ".join(sorted(FAMILIES))
 
 
 def _in_one_line(error: BaseException) -> str:

@@ -22,6 +22,10 @@ from hf_lrp.rules import Rule
 _recording: ContextVar[Tape | None] = ContextVar("hf_lrp_tape", default=None)
 
 
+class UnknownStructure(RuntimeError):
+    """A layer's forward pass is not what its description assumes, so nothing would be right."""
+
+
 class Tape:
     """What the counterparts of one model saw in one forward pass over one sentence pair."""
 
@@ -118,11 +122,53 @@ class RelevanceLinear(Recorded, nn.Linear):
 class RelevanceLayerNorm(Recorded, nn.LayerNorm):
     """Counterpart of ``nn.LayerNorm`` over the last dimension."""
 
+    def replay(self, tape: Tape) -> Tensor:
+        """The norm's output, [length, d]."""
+        return tape.output(self)
+
     def relprop(self, window: Window, relevance: Tensor) -> Tensor:
         """[positions, steps, d] -> [positions, steps, d]"""
         x = window.input(self)
         weight = torch.ones_like(x[0]) if self.weight is None else self.weight
         return rules.layer_norm(window.rule, x, weight, self.bias, self.eps, relevance, window.lag)
+
+
+class RelevanceRMSNorm(Recorded):
+    """Counterpart of a norm without mean and bias. It has no one class, and is known by what it computes."""
+
+    weight: Tensor
+    variance_epsilon: float
+
+    def replay(self, tape: Tape) -> Tensor:
+        """The norm's output, [length, d]; raises if it is not what an RMS norm gives."""
+        x = tape.input(self)
+        scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + self.variance_epsilon)
+        require_equal(tape.output(self), self.weight * x * scale, "output of an RMS norm")
+        return tape.output(self)
+
+    def relprop(self, window: Window, relevance: Tensor) -> Tensor:
+        """[positions, steps, d] -> [positions, steps, d]"""
+        return rules.rms_norm(window.rule, window.input(self), self.weight, relevance)
+
+
+class RelevanceConv1d(Recorded, nn.Conv1d):
+    """Counterpart of ``nn.Conv1d`` over frames: plain, without dilation and groups."""
+
+    def relprop(self, window: Window, relevance: Tensor) -> Tensor:
+        """[frames out, steps, out] -> [frames in, steps, in]"""
+        x = window.tape.input(self).T  # recorded as [channels, frames]
+        stride, padding = self.stride[0], int(self.padding[0])
+        return rules.convolution(window.rule, x, self.weight, self.bias, stride, padding, relevance)
+
+
+def require_equal(actual: Tensor, expected: Tensor, what: str) -> None:
+    """Raise unless two tensors agree up to rounding."""
+    tolerance = 1e-4 * actual.abs().max() + 1e-6
+    if actual.shape != expected.shape or not (actual - expected).abs_().max() <= tolerance:
+        raise UnknownStructure(
+            f"The {what} differs from what hf_lrp assumes for this architecture, so contributions would be wrong. "
+            "Custom modeling code, hooks that change activations, or an unknown transformers version can cause this."
+        )
 
 
 _classes: dict[tuple[type[nn.Module], type[Recorded]], type[nn.Module]] = {}

@@ -12,8 +12,16 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from hf_lrp.families import Network, read_network
-from hf_lrp.modules import Recorded, RelevanceLayer, RelevanceLayerNorm, RelevanceLinear, counterpart
+from hf_lrp.modules import (
+    Recorded,
+    RelevanceConv1d,
+    RelevanceLayer,
+    RelevanceLayerNorm,
+    RelevanceLinear,
+    RelevanceRMSNorm,
+    counterpart,
+)
+from hf_lrp.network import Network, read_network
 from hf_lrp.rules import AlphaBeta, Rule
 
 _lock = threading.RLock()
@@ -89,6 +97,8 @@ def _release(module: nn.Module, holder: object) -> None:
 _PLAIN: dict[type[Recorded], type[nn.Module]] = {
     RelevanceLinear: nn.Linear,
     RelevanceLayerNorm: nn.LayerNorm,
+    RelevanceConv1d: nn.Conv1d,
+    RelevanceRMSNorm: nn.Module,
     RelevanceLayer: nn.Module,
 }
 
@@ -106,6 +116,12 @@ def _require_plain_modules(model: PreTrainedModel, network: Network) -> None:
         original = _originals.get(module, type(module))
         if plain is not nn.Module and original.forward is not plain.forward:
             raise TypeError(f"{name} has a forward method of its own, but relevance assumes that of {plain.__name__}.")
+        if isinstance(module, nn.Conv1d) and (module.groups, module.dilation, module.padding_mode) != (
+            1,
+            (1,),
+            "zeros",
+        ):
+            raise TypeError(f"{name} has groups, dilation or padding other than zeros, for which there is no rule.")
         weight = getattr(module, "weight", None)
         if isinstance(weight, torch.Tensor) and not weight.is_floating_point():
             raise TypeError(f"A {name} has {weight.dtype} weights: the model is quantised. {remedy}")

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from hf_lrp import rules
 from hf_lrp.blocks import Leak
-from hf_lrp.families import Network
 from hf_lrp.modules import Tape, Window
+from hf_lrp.network import Network
 from hf_lrp.patching import PatchedModel
 
 
@@ -67,9 +67,7 @@ def propagate(
 
 def _back(patch: PatchedModel, tape: Tape, explained: Tensor, steps: slice, max_memory: int) -> tuple[Tensor, Tensor]:
     network = patch.network
-    rows, biases = network.head.weight[explained], network.head_bias[explained]
-    if explained.dim() == 2:
-        rows, biases = rows[:, 0] - rows[:, 1], biases[:, 0] - biases[:, 1]
+    rows, biases = network.logit_rows(explained)
     length = len(tape.input(network.head))
     source_length = len(tape.input(network.encoder.layers[0].module))
     source = rows.new_zeros(len(rows), source_length)

@@ -9,8 +9,7 @@ from tiny_models import random_ids
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from hf_lrp.blocks import UnknownStructure, require_equal
-from hf_lrp.modules import Tape
+from hf_lrp.modules import Tape, UnknownStructure, require_equal
 from hf_lrp.patching import PatchedModel, patched
 from hf_lrp.propagation import propagate
 

@@ -118,7 +118,8 @@ def test_a_folder_without_config(tmp_path):
             r"brings its own code, which hf-lrp does not",
         ),
         ('{"model_type": "gpt2"}', r"'gpt2' is no encoder-decoder: it has no source side .* Supported .* marian"),
-        ('{"model_type": "fsmt"}', r"'fsmt' is not supported\. Supported model types: .*marian"),
+        ('{"model_type": "nllb-moe"}', r"'nllb-moe' is not supported\. Supported model types: .*marian.*adding_a_family"),
+        ('{"model_type": "whisper"}', r"reads audio, and the command line takes text only\. Use hf_lrp\.explain"),
     ],
 )
 def test_configs_that_cannot_be_explained_are_refused_before_weights_are_read(tmp_path, config, message):

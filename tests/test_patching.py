@@ -12,12 +12,14 @@ import torch
 from tiny_models import random_ids, tiny_model
 from torch import Tensor, nn
 from transformers import (
+    BertConfig,
+    BertForMaskedLM,
     GPT2Config,
     GPT2LMHeadModel,
     MarianModel,
     PreTrainedModel,
-    T5Config,
-    T5ForConditionalGeneration,
+    SwitchTransformersConfig,
+    SwitchTransformersForConditionalGeneration,
 )
 
 from hf_lrp import patching
@@ -339,8 +341,21 @@ def decoder_only() -> PreTrainedModel:
     return GPT2LMHeadModel(GPT2Config(n_embd=8, n_head=2, n_layer=1, vocab_size=11))
 
 
-def unsupported() -> PreTrainedModel:
-    return T5ForConditionalGeneration(T5Config(d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, vocab_size=11))
+def experts() -> PreTrainedModel:
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2, "vocab_size": 11, "num_experts": 2}
+    return SwitchTransformersForConditionalGeneration(SwitchTransformersConfig(**sizes))
+
+
+def encoder_only() -> PreTrainedModel:
+    return BertForMaskedLM(
+        BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, vocab_size=11)
+    )
+
+
+def other_task() -> PreTrainedModel:
+    model: Any = tiny_model("bart")
+    del model.model.decoder.layers[1].fc2
+    return model
 
 
 def without_head() -> PreTrainedModel:
@@ -389,7 +404,9 @@ def quantised() -> PreTrainedModel:
     [
         (no_model, "Expected a transformers PreTrainedModel, got Linear"),
         (decoder_only, "GPT2LMHeadModel is not an encoder-decoder model.*Supported model types: .*marian"),
-        (unsupported, "T5ForConditionalGeneration .*'t5'.* is not supported.*marian"),
+        (encoder_only, "BertForMaskedLM is not an encoder-decoder model.*Supported model types: .*marian"),
+        (experts, "SwitchTransformersForConditionalGeneration .*'switch_transformers'.* is not.*t5.*adding_a_family"),
+        (other_task, "BartForConditionalGeneration is not built as the description of 'bart' says.*fc2.*adding_a_fam"),
         (without_head, "MarianModel has no output layer: load the checkpoint with AutoModelForSeq2SeqLM"),
         (wrapped_linear, "Expected a plain Linear, found NotLinear.*without quantisation"),
         (integer_weights, "A Linear has torch.int8 weights: the model is quantised"),

