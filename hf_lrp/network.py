@@ -124,6 +124,14 @@ def _find(root: Any, path: str) -> Any:
     return root
 
 
+def _has(root: Any, path: str) -> bool:
+    try:
+        _find(root, path)
+    except (AttributeError, IndexError):
+        return False
+    return True
+
+
 def _read_stack(stack: Any, family: Family, is_decoder: bool) -> Stack:
     modules = list(_find(stack, family.layers))
     layers = tuple(_read_layer(layer, modules[0], family, is_decoder) for layer in modules)
@@ -159,11 +167,9 @@ def _read_attention(
 
 def _read_feed_forward(layer: Any, family: Family) -> FeedForward:
     activation = _find(layer, family.activation)
-    if family.gated_feed_forward is not None:
-        container, _, name = family.gated_feed_forward[0].rpartition(".")
-        if hasattr(_find(layer, container) if container else layer, name):
-            fc1, gate, fc2 = (_find(layer, path) for path in family.gated_feed_forward)
-            return FeedForward(fc1, fc2, activation, gate)
+    if family.gated_feed_forward is not None and _has(layer, family.gated_feed_forward[0]):
+        fc1, gate, fc2 = (_find(layer, path) for path in family.gated_feed_forward)
+        return FeedForward(fc1, fc2, activation, gate)
     fc1, fc2 = (_find(layer, path) for path in family.feed_forward)
     return FeedForward(fc1, fc2, activation)
 

@@ -118,7 +118,7 @@ def test_a_folder_without_config(tmp_path):
             r"brings its own code, which hf-lrp does not",
         ),
         ('{"model_type": "gpt2"}', r"'gpt2' is no encoder-decoder: it has no source side .* Supported .* marian"),
-        ('{"model_type": "nllb-moe"}', r"'nllb-moe' is not supported\. Supported model types: .*marian.*adding_a_family"),
+        ('{"model_type": "nllb-moe"}', r"'nllb-moe' is not supported\. Supported .* marian.*adding_a_family"),
         ('{"model_type": "whisper"}', r"reads audio, and the command line takes text only\. Use hf_lrp\.explain"),
     ],
 )
