@@ -38,6 +38,9 @@ from torch.nn import functional as F
 CPU_BLOCK = 2**17
 GPU_BLOCK = 2**26
 
+# Attention is processed in blocks of queries while its largest intermediate tensor has more elements than this.
+ATTENTION_BLOCK = 2**22
+
 # Writes the contributions of some tokens to a tensor z: [tokens, outputs, inputs].
 Writer = Callable[[slice, Tensor], object]
 
@@ -506,7 +509,30 @@ def _to_values(
 def _to_all(
     rule: Rule, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention with its expansion in queries, keys and values."""
+    """Attention with its expansion in queries, keys and values, by blocks of queries where they are many."""
+    heads, queries, keys = weights.shape
+    steps, width = relevance.shape[2], query.shape[-1]
+    size = max(1, ATTENTION_BLOCK // (heads * keys * max(steps, width, value.shape[-1])))
+    if size >= queries:
+        return _expand(rule, query, key, value, weights, relevance, own_step)
+    to_query = relevance.new_empty(heads, queries, steps, width)
+    to_key, to_value = (
+        relevance.new_zeros(heads, keys, queries if own_step else steps, t.shape[-1]) for t in (key, value)
+    )
+    for start in range(0, queries, size):
+        block = slice(start, start + size)
+        received = _expand(rule, query[:, block], key, value, weights[:, block], relevance[:, block], own_step)
+        reached = block if own_step else slice(None)
+        to_query[:, block] = received[0]
+        to_key[:, :, reached] += received[1]
+        to_value[:, :, reached] += received[2]
+    return to_query, to_key, to_value
+
+
+def _expand(
+    rule: Rule, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, with intermediate tensors over all pairs of queries and keys."""
     # v - o from differences to the value with the largest weight: exact also where that weight is almost 1
     top = weights.argmax(-1, keepdim=True).expand(-1, -1, value.shape[-1])
     offset = value.transpose(1, 2).unsqueeze(1) - value.gather(1, top).unsqueeze(-1)  # [heads, q, d, k]
@@ -526,7 +552,7 @@ def _to_all(
         total += (rising @ along_sum + falling @ against_sum).squeeze(-1)
         share = part.divide(relevance, total, None)
         to_query = _add(to_query, share @ phi_query)
-        to_key = _add(to_key, _by_key(share @ rising, own_step) @ along + _by_key(share @ falling, own_step) @ against)
+        to_key = _add(to_key, _by_key(share @ rising, along, own_step) + _by_key(share @ falling, against, own_step))
         to_value = _add(to_value, _spread(weights, share, own_step) * phi_value.unsqueeze(2))
     assert to_query is not None
     assert to_key is not None
@@ -538,9 +564,9 @@ def _add(total: Tensor | None, term: Tensor) -> Tensor:
     return term if total is None else total.add_(term)
 
 
-def _by_key(routed: Tensor, own_step: bool) -> Tensor:
-    """[heads, q, steps, k] -> [heads, k, steps, q]; ``own_step``: [heads, q, 1, k] -> the same with steps = q."""
-    return torch.diag_embed(routed.squeeze(2).transpose(1, 2)) if own_step else routed.permute(0, 3, 2, 1)
+def _by_key(routed: Tensor, product: Tensor, own_step: bool) -> Tensor:
+    """Sum over queries of routed [heads, q, steps, k] times product [heads, k, q, e]: [heads, k, steps, e]."""
+    return routed.permute(0, 3, 1, 2) * product if own_step else routed.permute(0, 3, 2, 1) @ product
 
 
 def _spread(weights: Tensor, relevance: Tensor, own_step: bool) -> Tensor:

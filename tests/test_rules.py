@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from hf_lrp import rules
 from hf_lrp.rules import AlphaBeta, Epsilon, Gamma, Rule
@@ -29,6 +31,7 @@ RULES = (
 )
 OPERATIONS = ("linear", "convolution", "layer_norm", "rms_norm", "residual", "logit", "attention")
 BY_TOKEN = ("linear", "layer_norm")
+WITHIN_TOKENS = (*BY_TOKEN, "rms_norm")
 SIZES = {"tokens": 4, "steps": 3, "inputs": 7, "outputs": 5, "heads": 2}
 
 all_rules = pytest.mark.parametrize("rule", RULES, ids=str)
@@ -165,6 +168,18 @@ def test_float32_equals_the_slow_version_for_sharp_attention(seed: int) -> None:
     assert_close(received, slow("attention", AlphaBeta(), tensors), 1e-5)
 
 
+@all_rules
+@pytest.mark.parametrize("seed", range(4))
+def test_attention_with_a_bias_of_relative_positions_equals_the_slow_version(rule: Rule, seed: int) -> None:
+    """A constant added to the scores: nothing changes but the weights, which are given."""
+    tensors = draw("attention", rule, seed, **SIZES)
+    generator = torch.Generator().manual_seed(seed)
+    distance = torch.arange(SIZES["outputs"]) - torch.arange(SIZES["tokens"])[:, None]
+    bias = torch.randn(SIZES["tokens"] + SIZES["outputs"], generator=generator, dtype=torch.float64)
+    tensors["mask"] = tensors["mask"] + 3 * bias[distance + SIZES["tokens"] - 1]
+    assert_close(fast("attention", rule, tensors), slow("attention", rule, tensors), 1e-10)
+
+
 @all_operations
 def test_epsilon_has_the_precision_of_its_tensors(operation: str) -> None:
     rule = Epsilon(0.3)
@@ -258,6 +273,21 @@ def test_relevance_is_conserved(operation: str, rule: Rule, dtype: torch.dtype, 
     assert float((sent - back).abs().max()) <= tolerance * magnitude
 
 
+@pytest.mark.parametrize("operation", WITHIN_TOKENS)
+@all_rules
+@pytest.mark.parametrize("edit", [None, *EDITS], ids=lambda edit: edit and edit.__name__)
+def test_each_token_keeps_its_total(operation: str, rule: Rule, edit: Callable[[Tensors], None] | None) -> None:
+    """So the contributions of tokens do not need what lies below the lowest attention, as a norm of embeddings."""
+    tensors = draw(operation, rule, 15, **SIZES)
+    if edit is not None:
+        edit(tensors)
+    for token in range(SIZES["tokens"]):
+        alone = torch.zeros_like(tensors["relevance"])
+        alone[token] = tensors["relevance"][token]
+        (received,) = fast(operation, rule, tensors | {"relevance": alone})
+        torch.testing.assert_close(received.sum(-1), alone.sum(-1), rtol=1e-9, atol=1e-9)
+
+
 @all_operations
 @all_rules
 def test_only_rules_that_keep_the_sign_give_shares(operation: str, rule: Rule) -> None:
@@ -278,11 +308,11 @@ def test_dead_outputs_stand_relevance_of_any_size(operation: str, rule: Rule, fa
     assert_close(tuple(r.double() / factor for r in received), expected, 1e-6)
 
 
-@pytest.mark.parametrize("operation", BY_TOKEN)
+@pytest.mark.parametrize("operation", WITHIN_TOKENS)
 def test_a_dead_token_shares_equally(operation: str) -> None:
     tensors = draw(operation, AlphaBeta(), 6, **SIZES)
     nothing_positive(tensors)
-    if operation == "layer_norm":  # no contribution but the bias
+    if operation != "linear":  # no contribution but the bias
         tensors["x"] = torch.zeros_like(tensors["x"])
     (received,) = fast(operation, AlphaBeta(), tensors)
     equal = tensors["relevance"].mean(-1, keepdim=True) * tensors["relevance"].shape[-1] / received.shape[-1]
@@ -380,6 +410,54 @@ def test_blocks_make_no_difference(operation: str, rule: Rule, block: int, monke
     expected = fast(operation, rule, tensors)
     monkeypatch.setattr(rules, "CPU_BLOCK", block)
     assert_close(fast(operation, rule, tensors), expected, 1e-12)
+
+
+@all_rules
+@pytest.mark.parametrize("edit", [None, nothing_positive, some_outputs_dead])
+@pytest.mark.parametrize("own_step", [False, True])
+@pytest.mark.parametrize("queries_per_block", [1, 2, 3])
+def test_blocks_of_queries_make_no_difference(
+    rule: Rule,
+    edit: Callable[[Tensors], None] | None,
+    own_step: bool,
+    queries_per_block: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = SIZES | {"tokens": 5, "steps": 1 if own_step else 6}
+    tensors = draw("attention", rule, 14, **sizes)
+    if edit is not None:
+        edit(tensors)
+    expected = fast("attention", rule, tensors, own_step=own_step)
+    per_query = sizes["heads"] * sizes["outputs"] * max(tensors["query"].shape[-1], sizes["steps"])
+    monkeypatch.setattr(rules, "ATTENTION_BLOCK", queries_per_block * per_query)
+    expand, seen = rules._expand, []
+
+    def noted(rule: Rule, query: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
+        seen.append(query.shape[1])
+        return expand(rule, query, *others)
+
+    monkeypatch.setattr(rules, "_expand", noted)
+    assert_close(fast("attention", rule, tensors, own_step=own_step), expected, 1e-12)
+    assert seen == ([] if rule.detaches else {1: [1] * 5, 2: [2, 2, 1], 3: [3, 2]}[queries_per_block])
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes the number of elements of the largest tensor that arises."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        self.elements = max([self.elements, *(t.numel() for t in tree_leaves(result) if isinstance(t, Tensor))])
+        return result
+
+
+def test_long_sequences_need_no_tensor_over_all_queries_and_keys() -> None:
+    tensors = to_float32(draw("attention", AlphaBeta(), 16, tokens=300, outputs=300, inputs=127, steps=2, heads=1))
+    assert 300 * 300 * tensors["value"].shape[-1] > rules.ATTENTION_BLOCK
+    with LargestTensor() as largest:
+        fast("attention", AlphaBeta(), tensors)
+    assert 300 * 300 < largest.elements <= rules.ATTENTION_BLOCK
 
 
 @pytest.mark.parametrize("operation", BY_TOKEN)
