@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -28,7 +28,7 @@ class Relevance:
 
 def propagate(
     patch: PatchedModel,
-    source: Mapping[str, Tensor],
+    source: dict[str, Tensor],
     decoder_ids: Tensor,
     choose: Callable[[Tensor], Tensor],
     steps: slice,
@@ -46,10 +46,13 @@ def propagate(
         max_memory: bytes that the propagation may use; steps are taken in chunks that fit.
     """
     tape = Tape()
-    inputs = {name: tensor[None] for name, tensor in source.items()}
+    inputs = {name: tensor[None] for name, tensor in (source | {"decoder_input_ids": decoder_ids}).items()}
+    inputs["decoder_attention_mask"] = torch.ones_like(decoder_ids)[
+        None
+    ]  # some models take a padding token for padding
     with torch.no_grad(), torch.autocast(decoder_ids.device.type, enabled=False):
         with tape.recording():
-            output = patch.model(**inputs, decoder_input_ids=decoder_ids[None], use_cache=False)
+            output = patch.model(**inputs, use_cache=False)
         logits = output.logits[0, steps]
         _require_finite(patch, logits)
         explained = choose(logits)

@@ -4,7 +4,8 @@
 
 On a randomly initialised Transformer base and, if given, on a real checkpoint: one forward pass; one forward and T
 backward passes (what gradient x input needs), also in the cheapest form, without gradients of weights; explain() for
-all T steps; inseq's input_x_gradient where inseq is installed; peak memory; and the growth with sentence length.
+all T steps; inseq's input_x_gradient where inseq is installed; peak memory; and the growth with sentence length. Then
+explain() on other families in the size of Transformer base, against Marian.
 Machines differ and are never idle: only ratios between lines of one run mean something.
 """
 
@@ -30,10 +31,9 @@ from rich.table import Table
 from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import (
+    AutoConfig,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    MarianConfig,
-    MarianMTModel,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -44,25 +44,25 @@ from hf_lrp.files import write_atomically
 VOCABULARY = 32_000
 
 
-def transformer_base() -> PreTrainedModel:
+BART_LIKE = ("marian", "bart", "plbart", "blenderbot-small", "pegasus", "mbart", "m2m_100", "blenderbot")
+OTHERS = ("fsmt", "t5", "mt5", "umt5")
+
+
+def transformer_base(family: str = "marian") -> PreTrainedModel:
     """Random weights in the size of the paper's model."""
     torch.manual_seed(0)
-    config = MarianConfig(
-        vocab_size=VOCABULARY,
-        d_model=512,
-        encoder_layers=6,
-        decoder_layers=6,
-        encoder_ffn_dim=2048,
-        decoder_ffn_dim=2048,
-        encoder_attention_heads=8,
-        decoder_attention_heads=8,
-        max_position_embeddings=512,
-        activation_function="relu",
-        scale_embedding=True,
-        pad_token_id=VOCABULARY - 1,
-        decoder_start_token_id=VOCABULARY - 1,
-    )
-    model = MarianMTModel(config)
+    stacks = {"layers": 6, "ffn_dim": 2048, "attention_heads": 8}
+    names = {
+        **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in stacks.items()},
+        **{"max_position_embeddings": 512, "activation_function": "relu", "scale_embedding": True, "dropout": 0.0},
+        **{"src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY, "langs": ["en", "fr"]},  # of FSMT
+        **{"num_layers": 6, "num_decoder_layers": 6, "d_ff": 2048, "num_heads": 8, "d_kv": 64},  # of T5
+    }
+    tokens = {"pad_token_id": 1, "decoder_start_token_id": 1, "eos_token_id": 0, "bos_token_id": 0}
+    known = AutoConfig.for_model(family).to_dict()
+    sizes = {name: size for name, size in names.items() if name in known}
+    config = AutoConfig.for_model(family, vocab_size=VOCABULARY, d_model=512, **tokens, **sizes)
+    model = AutoModelForSeq2SeqLM.from_config(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
@@ -201,6 +201,13 @@ def growth(checkpoint: str | None, lengths: list[int], repeats: int) -> list[dic
     return rows
 
 
+def families(repeats: int) -> dict[str, float]:
+    """Seconds that explain() takes on each family at equal size, S = 20, T = 23."""
+    ids = random_sentence(20, 1), random_sentence(23, 2)
+    models = {family: transformer_base(family) for family in BART_LIKE + OTHERS}
+    return seconds({name: lambda m=model: explain_all(m, *ids) for name, model in models.items()}, repeats)
+
+
 def measure(checkpoint: str | None, quick: bool) -> dict[str, Any]:
     """Everything about one model."""
     repeats = 2 if quick else 8
@@ -239,6 +246,16 @@ def show(name: str, result: dict[str, Any], console: Console) -> None:
         console.print(f"S = T = {row['length']}, limit {limit}: peak {row['peak memory'] / 2**20:.0f} MiB")
 
 
+def show_families(times: dict[str, float], console: Console) -> None:
+    """Print the comparison of families."""
+    table = Table(title="explain on families of equal size, S = 20, T = 23")
+    for column in ("family", "seconds", "of Marian's"):
+        table.add_column(column, justify="left" if column == "family" else "right")
+    for name, value in times.items():
+        table.add_row(name, f"{value:.3f}", f"{value / times['marian']:.2f} x")
+    console.print(table)
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True, help="JSON file for the figures")
@@ -256,6 +273,8 @@ def main(arguments: list[str] | None = None) -> None:
     for name, checkpoint in models.items():
         results[name] = measure(checkpoint, options.quick)
         show(name, results[name], console)
+    results["families"] = families(2 if options.quick else 8)
+    show_families(results["families"], console)
     write_atomically(options.output, (json.dumps(results, indent=2) + "\n").encode())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from slow_propagation import slow_propagate
-from tiny_models import FAMILIES, load_golden, random_ids, tiny_model
+from tiny_models import ALL_FAMILIES, FAMILIES, encoder_inputs, load_golden, random_ids, tiny_model
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -240,3 +240,13 @@ def test_logits_may_overflow_with_finite_weights(model: PreTrainedModel) -> None
     model.lm_head.weight.data.fill_(3e38)
     with pytest.raises(ValueError, match=r"logits that are not finite \(its weights are finite\)"):
         run(model)
+
+
+@pytest.mark.parametrize("family", ALL_FAMILIES)
+def test_a_padding_token_in_the_prefix_is_a_token_like_others(family: str) -> None:
+    model = tiny_model(family)
+    decoder = torch.tensor([model.config.pad_token_id, 5, 6])
+    with patched(model) as patch:
+        relevance = propagate(patch, encoder_inputs(model), decoder, top1, slice(0, 3), UNLIMITED)
+    assert relevance.decoder[2, 0] > 0
+    torch.testing.assert_close(relevance.source.sum(1) + relevance.decoder.sum(1), torch.ones(3), rtol=0, atol=1e-5)
