@@ -49,7 +49,7 @@ def propagate(
     inputs = {name: tensor[None] for name, tensor in (source | {"decoder_input_ids": decoder_ids}).items()}
     inputs["decoder_attention_mask"] = torch.ones_like(decoder_ids)[
         None
-    ]  # some models take a padding token for padding
+    ]  # no token is padding here
     with torch.no_grad(), torch.autocast(decoder_ids.device.type, enabled=False):
         with tape.recording():
             output = patch.model(**inputs, use_cache=False)
