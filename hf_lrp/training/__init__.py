@@ -1,0 +1,1 @@
+"""Training of translation models: maximum likelihood, word dropout, minimum risk."""
