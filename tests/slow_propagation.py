@@ -159,7 +159,7 @@ def _run(model: Any, description: Description, inputs: Mapping[str, Tensor], dec
         x, y = (t[0].T if is_convolution else t.flatten(0, -2) for t in (args[0], output))
         seen.inputs[module], seen.outputs[module] = x.detach().double(), y.detach().double()
 
-    modules = {module for stack in (description.encoder, description.decoder) for module in _modules(stack)}
+    modules = {module for stack in (description.encoder, description.decoder) for module in modules_of(stack)}
     hooks = [module.register_forward_hook(note) for module in (*modules, description.head)]
     implementation = model.config._attn_implementation
     model.set_attn_implementation("eager")
@@ -179,7 +179,8 @@ def _run(model: Any, description: Description, inputs: Mapping[str, Tensor], dec
     return seen
 
 
-def _modules(stack: Stack) -> Iterable[nn.Module]:
+def modules_of(stack: Stack) -> Iterable[nn.Module]:
+    """All modules that relevance passes."""
     for block, norm in (pair for layer in stack.layers for pair in layer):
         yield from (block.q, block.k, block.v) if isinstance(block, Attention) else block.first
         yield from (block.last, norm)

@@ -51,7 +51,8 @@ _UNEVEN = {
     "encoder_ffn_dim": 12,
     "decoder_ffn_dim": 20,
 }
-_T5_UNEVEN = {"num_layers": 1, "num_decoder_layers": 2, "num_heads": 3, "d_kv": 6, "d_ff": 20}
+# More encoder than decoder layers: with fewer, `generate` of transformers makes a cache with too few layers.
+_T5_UNEVEN = {"num_layers": 2, "num_decoder_layers": 1, "num_heads": 3, "d_kv": 6, "d_ff": 20}
 _UNTIED = {"tie_word_embeddings": False}
 _UNSCALED = {"scale_embedding": False, "activation_function": "gelu"}
 _SMALL_T5 = {"relative_attention_num_buckets": 4, "relative_attention_max_distance": 6}
