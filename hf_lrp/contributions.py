@@ -29,7 +29,15 @@ FILE_VERSION = 1
 
 _FLOATS = ("source", "target", "start", "logits", "probability")
 _IDS = ("source_ids", "target_ids", "predicted_ids")
-_TUPLES = ("source_tokens", "target_tokens", "predicted_tokens", "source_words", "target_words", "notes")
+_TUPLES = (
+    "source_tokens",
+    "target_tokens",
+    "predicted_tokens",
+    "source_words",
+    "target_words",
+    "notes",
+    "start_tokens",
+)
 _CHOICES = {
     "start_token": ("exclude", "keep"),
     "prefix": ("reference", "model", "random"),
@@ -67,6 +75,8 @@ class Contributions:
         dtype: what propagation ran in, for example `"float32"`.
         notes: what a reader should know, for example that half-precision weights were propagated in float32.
         level: `"token"`, or `"word"` after `merge_subwords`.
+        start_tokens: the decoder start token and what was forced after it, such as the target language; their
+            shares are `start`. Empty in files of older versions.
 
     Steps and positions count from 0, as in the tensors; tables and plots number steps from 1, as the paper
     does. Every access to a tensor gives a copy on the CPU that raises on in-place writes; a `.clone()` of it
@@ -95,6 +105,7 @@ class Contributions:
     dtype: str
     notes: tuple[str, ...] = ()
     level: Literal["token", "word"] = "token"
+    start_tokens: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in _TUPLES:

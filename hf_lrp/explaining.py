@@ -8,17 +8,17 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
-import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_lrp.audio import read_audio
 from hf_lrp.contributions import Contributions
 from hf_lrp.families import family_of
-from hf_lrp.inputs import Vocabulary, read_predictions, read_sentences
+from hf_lrp.inputs import Described, Sources, Vocabulary, read_predictions, read_sources
 from hf_lrp.memory import generation_batch_size, memory_limit
 from hf_lrp.patching import patched
-from hf_lrp.prefixes import draw_from_pool, generate_targets, shuffle_targets
+from hf_lrp.prefixes import Openings, Prefix, draw_from_pool, generate_targets, read_targets, shuffle_targets
 from hf_lrp.propagation import Relevance, propagate
 from hf_lrp.rules import AlphaBeta, Rule
 from hf_lrp.words import group_words
@@ -75,44 +75,40 @@ def explain(
         **generate_options: passed to ``model.generate``, for ``prefix="model"``.
     """
     _check_options(prefix, predict, start_token, rule, batch_size)
-    family_of(model)
+    family = family_of(model)
     _require_evaluation_mode(model)
-    vocabulary = Vocabulary(model, tokenizer)
-    sources, single = read_sentences(source, vocabulary, "source")
-    targets = None if target is None else _read_targets(target, vocabulary, len(sources), single)
+    feature_extractor = getattr(tokenizer, "feature_extractor", None)
+    vocabulary = Vocabulary(model, tokenizer if feature_extractor is None else getattr(tokenizer, "tokenizer", None))
+    if family.source == "input_features":
+        sources = read_audio(source, model, feature_extractor)
+    else:
+        sources = read_sources(source, vocabulary)
+    openings = Openings(model, vocabulary, generate_options)
+    targets = None if target is None else _read_targets(target, openings, sources)
     if prefix is None:
         prefix = "model" if targets is None else "reference"
-    if generate_options and prefix != "model":
-        names = ", ".join(sorted(generate_options))
-        raise TypeError(f"Unknown arguments: {names}. (Options of `generate` can be given with prefix='model' only.)")
-    if pool is not None and prefix != "random":
-        raise ValueError(f"pool is for prefix='random', but prefix is {prefix!r}.")
+    _check_use(prefix, pool, generate_options)
     model, notes = _in_float32(model)
     limit = memory_limit(max_memory, model.device)
 
     if prefix == "model":
         beams = generate_options.get("num_beams") or model.generation_config.num_beams or 1
-        size = batch_size or generation_batch_size(model, max(map(len, sources)), beams, limit)
-        prefixes = generate_targets(model, sources, vocabulary, size, progress, generate_options)
+        longest = max(item.shape[-1] for item in sources.items)
+        size = batch_size or generation_batch_size(model, longest, beams, limit)
+        prefixes = generate_targets(model, sources, openings, size, progress, generate_options)
     else:
-        prefixes = _given_prefixes(prefix, targets, pool, vocabulary, len(sources), seed)
-    chosen = _read_predict(predict, prefixes, single, vocabulary.sizes["target"])
+        prefixes = _given_prefixes(prefix, targets, pool, openings, len(sources.items), seed)
+    chosen = _read_predict(predict, prefixes, sources.single, vocabulary.sizes["target"])
     settings = _Settings(prefix, predict, start_token, rule, notes)
     results = []
     with patched(model, rule) as patch:
-        sentences = zip(sources, prefixes, chosen, strict=True)
-        for source_ids, prefix_ids, choose in _bar(sentences, len(sources), progress and not single):
-            decoder_ids = torch.cat([torch.tensor([vocabulary.start]), prefix_ids[:-1]])
-            relevance = propagate(
-                patch,
-                {"input_ids": source_ids.to(model.device)},
-                decoder_ids.to(model.device),
-                choose,
-                slice(0, len(prefix_ids)),
-                limit,
-            )
-            results.append(_result(relevance, source_ids, prefix_ids, vocabulary, settings, model))
-    return results[0] if single else results
+        sentences = zip(sources.items, prefixes, chosen, strict=True)
+        for item, given, choose in _bar(sentences, len(prefixes), progress and not sources.single):
+            dtype = model.dtype if item.is_floating_point() else item.dtype
+            inputs = {sources.argument: item.to(model.device, dtype)}
+            relevance = propagate(patch, inputs, given.decoder_ids.to(model.device), choose, given.steps, limit)
+            results.append(_result(relevance, sources.describe(item), given, vocabulary, settings, model))
+    return results[0] if sources.single else results
 
 
 class _Settings(NamedTuple):
@@ -138,6 +134,17 @@ def _check_options(prefix: Any, predict: Any, start_token: Any, rule: Any, batch
         raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
 
 
+def _check_use(prefix: str, pool: Any, generate_options: dict[str, Any]) -> None:
+    unused = sorted(generate_options.keys() - {"forced_bos_token_id"})
+    if unused and prefix != "model":
+        raise TypeError(
+            f"Unknown arguments: {', '.join(unused)}. (Options of `generate` other than forced_bos_token_id can be "
+            "given with prefix='model' only.)"
+        )
+    if pool is not None and prefix != "random":
+        raise ValueError(f"pool is for prefix='random', but prefix is {prefix!r}.")
+
+
 def _require_evaluation_mode(model: PreTrainedModel) -> None:
     if any(module.training for module in model.modules()):
         raise ValueError(
@@ -161,12 +168,12 @@ def _in_float32(model: PreTrainedModel) -> tuple[PreTrainedModel, tuple[str, ...
     return copy.deepcopy(model).float(), (note,)
 
 
-def _read_targets(target: Any, vocabulary: Vocabulary, count: int, single: bool) -> list[Tensor]:
-    targets, one = read_sentences(target, vocabulary, "target")
-    if len(targets) != count or one != single:
+def _read_targets(target: Any, openings: Openings, sources: Sources) -> list[Prefix]:
+    targets, one = read_targets(target, openings)
+    if len(targets) != len(sources.items) or one != sources.single:
         raise ValueError(
-            f"{_number(count, 'source', single)} but {_number(len(targets), 'target', one)}: pass one target for each "
-            "source, a list for a list."
+            f"{_number(len(sources.items), 'source', sources.single)} but {_number(len(targets), 'target', one)}: "
+            "pass one target for each source, a list for a list."
         )
     return targets
 
@@ -176,31 +183,30 @@ def _number(count: int, side: str, single: bool) -> str:
 
 
 def _given_prefixes(
-    prefix: str, targets: list[Tensor] | None, pool: Any, vocabulary: Vocabulary, count: int, seed: int
-) -> list[Tensor]:
+    prefix: str, targets: list[Prefix] | None, pool: Any, openings: Openings, count: int, seed: int
+) -> list[Prefix]:
     """Reference or random prefixes."""
     if prefix == "reference":
         if targets is None:
             raise ValueError("prefix='reference' needs a target. Pass target=..., or use prefix='model'.")
         return targets
     if pool is not None:
-        sentences, _ = read_sentences(pool, vocabulary, "target")
-        return draw_from_pool(sentences, targets, count, seed)
+        return draw_from_pool(read_targets(pool, openings)[0], targets, count, seed)
     if targets is None:
         raise ValueError("prefix='random' needs targets to shuffle, or unrelated target sentences as pool=[...].")
     return shuffle_targets(targets, seed)
 
 
 def _read_predict(
-    predict: Any, prefixes: Sequence[Tensor], single: bool, size: int
+    predict: Any, prefixes: Sequence[Prefix], single: bool, size: int
 ) -> list[Callable[[Tensor], Tensor]]:
     """Per sentence, the function from logits [T, V] to the ids that are explained."""
     if isinstance(predict, str) and predict == "top1":
         return [lambda logits: logits.argmax(-1)] * len(prefixes)
     if isinstance(predict, str) and predict == "target":
-        ids: Sequence[Tensor] = prefixes
+        ids = [prefix.ids for prefix in prefixes]
     else:
-        ids = read_predictions(predict, [len(p) for p in prefixes], single, size)
+        ids = read_predictions(predict, [len(prefix.ids) for prefix in prefixes], single, size)
     return [functools.partial(_given, chosen) for chosen in ids]
 
 
@@ -214,16 +220,16 @@ def _bar(sentences: Any, count: int, progress: bool) -> Iterator[Any]:
 
 def _result(
     relevance: Relevance,
-    source_ids: Tensor,
-    target_ids: Tensor,
+    described: Described,
+    prefix: Prefix,
     vocabulary: Vocabulary,
     settings: _Settings,
     model: PreTrainedModel,
 ) -> Contributions:
-    steps = len(target_ids)
-    start, source = relevance.decoder[:, 0], relevance.source
+    steps, opening = len(prefix.ids), len(prefix.opening)
+    start, source = relevance.decoder[:, :opening].sum(1), relevance.source
     target = source.new_zeros(steps, steps)
-    target[:, :-1] = relevance.decoder[:, 1:]
+    target[:, :-1] = relevance.decoder[:, opening:]
     error = float((source.sum(1) + relevance.decoder.sum(1) - 1).abs().max())
     notes = settings.notes
     if not error <= CONSERVATION:
@@ -234,23 +240,23 @@ def _result(
     explained = relevance.explained.cpu()
     predicted = [vocabulary.tokens(column, "target") for column in explained.reshape(steps, -1).T]
     contrastive = len(predicted) == 2
-    source_tokens, target_tokens = vocabulary.tokens(source_ids, "source"), vocabulary.tokens(target_ids, "target")
+    target_tokens = vocabulary.tokens(prefix.ids, "target")
     return Contributions(
         source=source,
         target=target,
         start=start,
         logits=relevance.logits,
         probability=relevance.probability,
-        source_tokens=source_tokens,
+        source_tokens=described.tokens,
         target_tokens=target_tokens,
         predicted_tokens=tuple(f"{a} vs {b}" for a, b in zip(*predicted, strict=True))
         if contrastive
         else predicted[0],
-        source_ids=source_ids,
-        target_ids=target_ids,
+        source_ids=described.ids,
+        target_ids=prefix.ids,
         predicted_ids=explained,
-        source_words=group_words(source_tokens, vocabulary.is_special(source_ids)),
-        target_words=group_words(target_tokens, vocabulary.is_special(target_ids)),
+        source_words=described.words,
+        target_words=group_words(target_tokens, vocabulary.is_special(prefix.ids)),
         conservation_error=error,
         start_token=settings.start_token,
         prefix=settings.prefix,
@@ -259,4 +265,5 @@ def _result(
         model=model.config.name_or_path or type(model).__name__,
         dtype=str(source.dtype).removeprefix("torch."),
         notes=notes,
+        start_tokens=vocabulary.tokens(prefix.opening, "target"),
     )

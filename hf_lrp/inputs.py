@@ -1,40 +1,71 @@
-"""What users pass in, as lists of token ids: sources, targets and what to explain."""
+"""What users pass in, as token ids: sources, targets and what to explain."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_lrp.words import group_words
+
 Side = Literal["source", "target"]
 IGNORED_LABEL = -100
+
+
+class Described(NamedTuple):
+    """The positions of one source: ``tokens``, ``ids`` [S], and ``words``, the word that each belongs to."""
+
+    tokens: tuple[str, ...]
+    ids: Tensor
+    words: tuple[int, ...]
+
+
+class Sources(NamedTuple):
+    """What the encoder reads: one tensor per sentence, token ids [S] or features [bins, frames]."""
+
+    argument: str  # of the model's forward: input_ids or input_features
+    items: list[Tensor]
+    single: bool
+    describe: Callable[[Tensor], Described]
+
+
+class TargetForm(NamedTuple):
+    """Language and task codes that a tokenizer puts before and after a target."""
+
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
 
 
 class Vocabulary:
     """A model's token ids, and their texts where there is a tokenizer."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> None:
-        if tokenizer is not None and not callable(tokenizer):
-            raise TypeError(f"tokenizer must be a transformers tokenizer or None, got {type(tokenizer).__name__}.")
+        if tokenizer is not None and not hasattr(tokenizer, "convert_ids_to_tokens"):
+            raise TypeError(
+                f"tokenizer must be a transformers tokenizer, a processor with one, or None, got "
+                f"{type(tokenizer).__name__}."
+            )
+        config, generation = model.config, model.generation_config
         self.tokenizer = tokenizer
-        self.pad: int | None = model.config.pad_token_id
-        self.start: int | None = getattr(model.config, "decoder_start_token_id", None)
-        self.limit: int | None = getattr(model.config, "max_position_embeddings", None)
+        self.pad: int | None = config.pad_token_id
+        self.ends = _as_set(generation.eos_token_id) or _as_set(config.eos_token_id)
+        # T5 has neither: it knows only distances between positions
+        self.limit: int | None = getattr(
+            config, "max_target_positions", getattr(config, "max_position_embeddings", None)
+        )
         self.sizes = {
             "source": len(cast(nn.Embedding, model.get_input_embeddings()).weight),
             "target": len(cast(nn.Linear, model.get_output_embeddings()).weight),
         }
-        if self.start is None:
-            raise ValueError(
-                "model.config.decoder_start_token_id is not set, so the first decoder input is unknown. Set it to the "
-                "token the model was trained to start with."
-            )
+        self._generation_codes = _generation_codes(generation)
 
     def encode(self, texts: Sequence[str], side: Side) -> list[list[int]]:
-        """Token ids with special tokens, not truncated."""
+        """Token ids with special tokens, not truncated; targets without language and task codes."""
         if self.tokenizer is None:
             raise ValueError(
                 f"The {side} is text, but there is no tokenizer: pass the model's tokenizer, or token ids."
@@ -42,28 +73,94 @@ class Vocabulary:
         for number, text in enumerate(texts):
             if not text.strip():
                 raise ValueError(f"{side} {number} is empty: there is nothing to explain. Remove it or give it text.")
-        keyword = {"source": "text", "target": "text_target"}[side]
-        encoded = self.tokenizer(**{keyword: list(texts)}, truncation=False, verbose=False)
+        if side == "source":
+            encoded = self.tokenizer(list(texts), truncation=False, padding=False, verbose=False)
+            return [list(ids) for ids in encoded["input_ids"]]
+        return [self._without_codes(ids) for ids in self._encode_targets(list(texts))]
+
+    def _encode_targets(self, texts: list[str], **options: Any) -> list[list[int]]:
+        tokenizer: Any = self.tokenizer
+        if hasattr(tokenizer, "get_tgt_vocab"):
+            return [_encode_target_of_fsmt(tokenizer, text, **options) for text in texts]
+        with _some_target_language(tokenizer):
+            encoded = tokenizer(text_target=texts, truncation=False, padding=False, verbose=False, **options)
         return [list(ids) for ids in encoded["input_ids"]]
+
+    def _without_codes(self, ids: list[int]) -> list[int]:
+        """Target ids as the tokenizer gives them, without codes in front of the text and behind its end."""
+        form = self._form
+        first = next((n for n, i in enumerate(ids) if i not in self.codes and i not in self.ends), len(ids))
+        front = [i for i in ids[:first] if i not in form.before]
+        stop = len(ids) - len(form.after) if form.after and tuple(ids[-len(form.after) :]) == form.after else len(ids)
+        return front + ids[first:stop]
+
+    @cached_property
+    def _form(self) -> TargetForm:
+        """Codes that the tokenizer puts around a target, be its language known or not."""
+        if self.tokenizer is None:
+            return TargetForm()
+        whole, plain = (self._encode_targets(["a"], add_special_tokens=added)[0] for added in (True, False))
+        places = [n for n in range(len(whole)) if plain and whole[n : n + len(plain)] == plain]
+        if not places:
+            return TargetForm()
+        named = _named_ids(self.tokenizer)
+        before, after = whole[: places[0]], whole[places[0] + len(plain) :]
+        return TargetForm(tuple(i for i in before if i not in named), tuple(i for i in after if i not in named))
+
+    @property
+    def knows_language(self) -> bool:
+        """False where the tokenizer has target languages and none is set."""
+        return getattr(self.tokenizer, "tgt_lang", "") is not None
+
+    @property
+    def lacks_language(self) -> bool:
+        """Whether the decoder is told a language first that the tokenizer does not know."""
+        return not self.knows_language and bool(self._form.before)
+
+    @property
+    def form(self) -> TargetForm:
+        """Codes that the tokenizer puts around a target, as far as it knows the target's language."""
+        return self._form if self.knows_language else TargetForm()
+
+    @cached_property
+    def codes(self) -> set[int]:
+        """Ids of language and task codes: tokens that no text has, and that are given rather than predicted."""
+        if not any(self._form):
+            return self._generation_codes
+        return self._generation_codes | (self._special - _named_ids(self.tokenizer))
+
+    @cached_property
+    def _special(self) -> set[int]:
+        tokenizer = self.tokenizer
+        if tokenizer is None:
+            return {i for i in (self.pad, *self.ends) if i is not None} | self._generation_codes
+        marked = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+        # M2M100 does not count its language codes among its special tokens
+        languages = getattr(tokenizer, "lang_code_to_id", {}).values()
+        return {*tokenizer.all_special_ids, *marked, *languages}
 
     def tokens(self, ids: Tensor, side: Side) -> tuple[str, ...]:
         """The pieces that ids [n] stand for; the ids themselves where there is no tokenizer."""
-        if self.tokenizer is None:
+        tokenizer: Any = self.tokenizer
+        if tokenizer is None:
             return tuple(str(i) for i in ids.tolist())
-        if side == "source" and getattr(self.tokenizer, "separate_vocabs", False):
-            pieces = {i: piece for piece, i in self.tokenizer.encoder.items()}
+        separate = getattr(tokenizer, "separate_vocabs", hasattr(tokenizer, "get_tgt_vocab"))  # Marian, FSMT
+        if side == "source" and separate:
+            pieces = {i: piece for piece, i in tokenizer.encoder.items()}
             return tuple(pieces.get(i, str(i)) for i in ids.tolist())
-        return tuple(str(piece) for piece in self.tokenizer.convert_ids_to_tokens(ids.tolist()))
+        return tuple(str(piece) for piece in tokenizer.convert_ids_to_tokens(ids.tolist()))
 
     def is_special(self, ids: Tensor) -> list[bool]:
-        """Which of ids [n] are special tokens such as the end of the sentence."""
-        special = {self.pad, self.start} if self.tokenizer is None else set(self.tokenizer.all_special_ids)
-        return [i in special for i in ids.tolist()]
+        """Which of ids [n] are special tokens such as the end of the sentence or a language code."""
+        return [i in self._special for i in ids.tolist()]
+
+    def describe(self, ids: Tensor) -> Described:
+        """Tokens and words of source ids [S]."""
+        tokens = self.tokens(ids, "source")
+        return Described(tokens, ids, group_words(tokens, self.is_special(ids)))
 
     def check(self, ids: list[int], side: Side, number: int) -> Tensor:
         """One sentence's ids as a tensor [n]; raises if they cannot be put into the model."""
-        if not ids:
-            raise ValueError(f"{side} {number} has no tokens: there is nothing to explain.")
         size = self.sizes[side]
         wrong = [i for i in ids if not 0 <= i < size]
         if wrong:
@@ -79,21 +176,78 @@ class Vocabulary:
         return torch.tensor(ids)
 
 
-def read_sentences(given: Any, vocabulary: Vocabulary, side: Side) -> tuple[list[Tensor], bool]:
-    """Sentences as id tensors [n] without padding, and whether a single one was given."""
+def _as_set(ids: int | Sequence[int] | None) -> set[int]:
+    if ids is None:
+        return set()
+    return {ids} if isinstance(ids, int) else set(ids)
+
+
+def _generation_codes(generation: Any) -> set[int]:
+    """Language and task codes that the generation configs of Whisper and SeamlessM4T list."""
+    names = ("lang_to_id", "task_to_id", "text_decoder_lang_to_code_id")
+    codes = {i for name in names for i in (getattr(generation, name, None) or {}).values()}
+    return codes | _as_set(getattr(generation, "no_timestamps_token_id", None))
+
+
+def _named_ids(tokenizer: Any) -> set[int]:
+    """Special tokens with a role of their own: the ends of sentences, padding, and so on."""
+    return set(tokenizer.convert_tokens_to_ids([str(token) for token in tokenizer.special_tokens_map.values()]))
+
+
+def _encode_target_of_fsmt(tokenizer: Any, text: str, add_special_tokens: bool = True) -> list[int]:
+    """FSMT's tokenizer itself looks targets up in the source vocabulary."""
+    of_target = {piece: i for i, piece in tokenizer.decoder.items()}
+    pieces = [*tokenizer.tokenize(text), *([tokenizer.sep_token] if add_special_tokens else [])]
+    return [of_target.get(piece, of_target[tokenizer.unk_token]) for piece in pieces]
+
+
+@contextmanager
+def _some_target_language(tokenizer: Any) -> Iterator[None]:
+    """A tokenizer that needs a target language and has none takes the source language meanwhile."""
+    if getattr(tokenizer, "tgt_lang", "") is not None:
+        yield
+        return
+    try:
+        tokenizer.tgt_lang = tokenizer.src_lang
+        yield
+    finally:
+        tokenizer.tgt_lang = None
+
+
+def read_sources(given: Any, vocabulary: Vocabulary) -> Sources:
+    """Source sentences as token ids [S] without padding."""
+    sentences, single = read_sentences(given, vocabulary, "source")
+    items = []
+    for number, ids in enumerate(sentences):
+        if not ids:
+            raise ValueError(f"source {number} has no tokens: there is nothing to explain.")
+        items.append(vocabulary.check(ids, "source", number))
+    return Sources("input_ids", items, single, vocabulary.describe)
+
+
+def read_sentences(given: Any, vocabulary: Vocabulary, side: Side) -> tuple[list[list[int]], bool]:
+    """Sentences as lists of ids without padding, and whether a single one was given."""
     if isinstance(given, str):
-        sentences, single = vocabulary.encode([given], side), True
-    elif isinstance(given, Mapping):
-        sentences, single = _from_encoding(given, vocabulary)
+        return vocabulary.encode([given], side), True
+    if isinstance(given, Mapping):
+        sentences, single = _from_encoding(given, vocabulary, side)
     elif isinstance(given, Tensor):
-        sentences, single = _from_tensor(given, vocabulary, None)
+        sentences, single = _from_tensor(given, vocabulary, None, side)
     elif isinstance(given, Sequence):
         sentences, single = _from_sequence(given, vocabulary, side)
     else:
-        raise TypeError(f"{side} must be text or token ids (or a list of them), got {type(given).__name__}.")
+        name = type(given).__name__
+        raise TypeError(f"{side} must be text or token ids (or a list of them), got {name}.{_if_audio(given, side)}")
     if side == "target":
-        sentences = [_without_start(ids, vocabulary) for ids in sentences]
-    return [vocabulary.check(ids, side, number) for number, ids in enumerate(sentences)], single
+        sentences = [_without_padding(ids, vocabulary) for ids in sentences]
+    return sentences, single
+
+
+def _if_audio(given: Any, side: Side) -> str:
+    """What to say where an array of floats is given instead of text."""
+    if side == "target" or "float" not in str(getattr(given, "dtype", "")):
+        return ""
+    return " This model reads text: audio needs a speech model such as Whisper."
 
 
 def _from_sequence(given: Sequence[Any], vocabulary: Vocabulary, side: Side) -> tuple[list[list[int]], bool]:
@@ -105,6 +259,8 @@ def _from_sequence(given: Sequence[Any], vocabulary: Vocabulary, side: Side) -> 
         return [list(given)], True
     sentences = []
     for number, item in enumerate(given):
+        if "float" in str(getattr(item, "dtype", "")):
+            raise TypeError(f"{side} {number} holds floats, not integer token ids.{_if_audio(item, side)}")
         if isinstance(item, str) or not isinstance(item, (Tensor, Sequence)):
             raise TypeError(f"{side} mixes kinds: item {number} is a {type(item).__name__}. Pass all text or all ids.")
         sentences.append(_ids(item, side, number))
@@ -118,38 +274,45 @@ def _ids(item: Tensor | Sequence[int], side: Side, number: int) -> list[int]:
     return ids.tolist()
 
 
-def _from_encoding(given: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[list[list[int]], bool]:
+def _from_encoding(given: Mapping[str, Any], vocabulary: Vocabulary, side: Side) -> tuple[list[list[int]], bool]:
     if "input_ids" not in given:
-        raise ValueError(f"Expected 'input_ids' in the given encoding, found {sorted(given)}.")
+        audio = "input_features" in given and side == "source"
+        raise ValueError(
+            f"Expected 'input_ids' in the given encoding, found {sorted(given)}."
+            + (" This model reads text: audio needs a speech model such as Whisper." if audio else "")
+        )
     ids, mask = given["input_ids"], given.get("attention_mask")
     if not isinstance(ids, Tensor) and ids and not isinstance(ids[0], int):  # lists of different lengths
         masks = mask if mask is not None else [[1] * len(row) for row in ids]
         return [[i for i, m in zip(row, keep, strict=True) if m] for row, keep in zip(ids, masks, strict=True)], False
-    return _from_tensor(torch.as_tensor(ids), vocabulary, None if mask is None else torch.as_tensor(mask))
+    return _from_tensor(torch.as_tensor(ids), vocabulary, None if mask is None else torch.as_tensor(mask), side)
 
 
-def _from_tensor(ids: Tensor, vocabulary: Vocabulary, mask: Tensor | None) -> tuple[list[list[int]], bool]:
+def _from_tensor(ids: Tensor, vocabulary: Vocabulary, mask: Tensor | None, side: Side) -> tuple[list[list[int]], bool]:
     if ids.dim() not in (1, 2) or ids.is_floating_point():
-        raise TypeError(f"Token ids must be an integer tensor [length] or [batch, length], got {tuple(ids.shape)}.")
+        raise TypeError(
+            f"Token ids must be an integer tensor [length] or [batch, length], got {tuple(ids.shape)} of {ids.dtype}."
+            + _if_audio(ids, side)
+        )
     rows = ids[None] if ids.dim() == 1 else ids
     if mask is not None:
-        keep = mask.reshape(rows.shape).bool()
+        sentences = [row[kept].tolist() for row, kept in zip(rows, mask.reshape(rows.shape).bool(), strict=True)]
+    elif ids.dim() == 1:
+        return [ids.tolist()], True
     else:
-        keep = _inside_padding(rows, vocabulary.pad) if ids.dim() == 2 else torch.ones_like(rows, dtype=torch.bool)
-    return [row[kept].tolist() for row, kept in zip(rows, keep, strict=True)], ids.dim() == 1
+        sentences = [_without_padding(row, vocabulary, in_front=True) for row in rows.tolist()]
+    return sentences, ids.dim() == 1
 
 
-def _inside_padding(rows: Tensor, pad: int | None) -> Tensor:
-    """True from the first to the last token of each row [batch, length] that is not padding."""
-    content = (rows != IGNORED_LABEL) if pad is None else (rows != IGNORED_LABEL) & (rows != pad)
-    return content.cumsum(1).bool() & content.flip(1).cumsum(1).flip(1).bool()
-
-
-def _without_start(ids: list[int], vocabulary: Vocabulary) -> list[int]:
-    """Target ids without what is not a target token: a leading start token (as `generate` returns) and padding."""
-    while ids and ids[-1] in (vocabulary.pad, IGNORED_LABEL):
-        ids = ids[:-1]
-    return ids[1:] if ids and ids[0] == vocabulary.start else ids
+def _without_padding(ids: list[int], vocabulary: Vocabulary, in_front: bool = False) -> list[int]:
+    """One row without padding behind it, and in front of it in a padded batch. An end that also pads stays once."""
+    padding = (vocabulary.pad, IGNORED_LABEL)
+    content = [n for n, i in enumerate(ids) if i not in padding]
+    if not content:
+        return []
+    first, stop = content[0] if in_front else 0, content[-1] + 1
+    ends_with_padding = vocabulary.pad in vocabulary.ends and ids[stop : stop + 1] == [vocabulary.pad]
+    return ids[first : stop + ends_with_padding]
 
 
 def read_predictions(given: Any, steps: Sequence[int], single: bool, size: int) -> list[Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psutil
 import torch
 from accelerate.utils.modeling import convert_file_size_to_int
@@ -25,10 +27,12 @@ def memory_limit(given: int | str | None, device: torch.device) -> int:
 
 
 def generation_batch_size(model: PreTrainedModel, longest: int, beams: int, limit: int) -> int:
-    """How many sources of up to ``longest`` tokens may be translated together within ``limit`` bytes."""
-    config = model.config
+    """How many sources of up to ``longest`` tokens or frames may be translated together within ``limit`` bytes."""
+    config: Any = model.config
     item = next(model.parameters()).element_size()
+    layers = config.num_decoder_layers if hasattr(config, "num_decoder_layers") else config.decoder_layers
+    width = config.num_heads * config.d_kv if hasattr(config, "d_kv") else config.hidden_size  # d_kv: T5's
     written = 3 * longest + 20  # as many tokens as generation may write
-    cache = 2 * config.decoder_layers * (longest + written) * config.d_model
+    cache = 2 * layers * (longest + written) * width
     scores = 8 * model.get_output_embeddings().weight.shape[0]  # logits and what beam search keeps of them
     return max(1, min(LARGEST_BATCH, limit // (item * beams * (cache + scores))))

@@ -1,6 +1,7 @@
 """Sub-word pieces: which of them form a word, and how they are shown to a reader.
 
-Tokenizers mark words in one of five ways, told apart by looking at the tokens of the sentence:
+Tokenizers mark words in one of five ways, told apart by looking at the tokens of the sentence. Positions of a sound
+are named by their times, such as `0.02s`; their "words" are seconds, such as `0–1s`.
 
 | marking | example | used by |
 | --- | --- | --- |
@@ -13,12 +14,14 @@ Tokenizers mark words in one of five ways, told apart by looking at the tokens o
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from enum import Enum
 from functools import cache
 
 WORD_START = "▁"
+_TIME = re.compile(r"\d+\.\d\ds")
 _APOSTROPHES_AND_HYPHENS = frozenset("'`-\u2019\u02bc\uff07\u00b4\u2010\u2011\u05be")
 # How the Unicode names of characters start that are written without spaces between words.
 _UNSPACED_SCRIPTS = (
@@ -35,11 +38,14 @@ class Marking(Enum):
     WORD_END = "</w>"
     CONTINUES = "@@"
     WORDPIECE = "##"
+    SECONDS = "s"
     NONE = ""
 
 
 def detect_marking(tokens: Sequence[str]) -> Marking:
     """The marking that the tokens of a sentence show; `Marking.NONE` where there is no sign of any."""
+    if tokens and all(_TIME.fullmatch(token) for token in tokens):
+        return Marking.SECONDS
     for marking in (Marking.SENTENCEPIECE, Marking.BYTE_LEVEL, Marking.WORDPIECE):
         if any(token.startswith(marking.value) for token in tokens):
             return marking
@@ -85,6 +91,9 @@ def join_words(tokens: Sequence[str], words: Sequence[int], marking: Marking) ->
 
 def _join_pieces(pieces: Sequence[str], marking: Marking) -> str:
     """The pieces of one word as a reader writes it, without markers; a lone `▁` stays what it is."""
+    if marking is Marking.SECONDS:
+        second = int(float(pieces[0].removesuffix(marking.value)))
+        return f"{second}–{second + 1}s"
     if marking is Marking.BYTE_LEVEL:
         joined = _decode_bytes("".join(pieces))
     elif marking in (Marking.SENTENCEPIECE, Marking.WORD_END):

@@ -377,7 +377,7 @@ def test_nan_weights_are_named(tokenizer):
 
 def test_missing_start_token_is_named(tokenizer):
     model = tiny_model()
-    vars(model.config)["decoder_start_token_id"] = None
+    vars(model.config)["decoder_start_token_id"] = model.generation_config.decoder_start_token_id = None
     with pytest.raises(ValueError, match="decoder_start_token_id is not set"):
         explain(model, tokenizer, "the cat")
 
