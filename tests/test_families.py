@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from slow_propagation import describe, modules_of, slow_propagate
+from slow_propagation import Stack, describe, modules_of, slow_propagate
 from test_patching import assert_same, is_patched, unchanged
 from tiny_models import (
     ALL_FAMILIES,
@@ -46,10 +46,16 @@ def top1(logits: Tensor) -> Tensor:
     return logits.argmax(-1)
 
 
-def run(model: PreTrainedModel, rule: Rule | None = None, decoder: Tensor | None = None) -> Relevance:
+def run(
+    model: PreTrainedModel,
+    rule: Rule | None = None,
+    decoder: Tensor | None = None,
+    steps: slice | None = None,
+    max_memory: int = 2**40,
+) -> Relevance:
     decoder = decoder_inputs(model) if decoder is None else decoder
     with patched(model, rule) as patch:
-        return propagate(patch, encoder_inputs(model), decoder, top1, slice(0, len(decoder)), 2**40)
+        return propagate(patch, encoder_inputs(model), decoder, top1, steps or slice(0, len(decoder)), max_memory)
 
 
 def source_pair(model: PreTrainedModel) -> Any:
@@ -100,6 +106,16 @@ def test_later_prefix_tokens_make_no_difference(name: str) -> None:
     torch.testing.assert_close(other.source[:3], full.source[:3], rtol=0, atol=1e-10)
     torch.testing.assert_close(other.decoder[:3], full.decoder[:3], rtol=0, atol=1e-10)
     assert not torch.allclose(other.decoder[4:], full.decoder[4:], rtol=0, atol=1e-4)
+
+
+@all_families
+@pytest.mark.parametrize("rule", [AlphaBeta(), Epsilon()], ids=str)
+def test_chunks_of_steps_and_some_steps_make_no_difference(family: str, rule: Rule) -> None:
+    model = tiny_model(family, dtype=torch.float64)
+    whole, chunks, some = run(model, rule), run(model, rule, max_memory=0), run(model, rule, steps=slice(2, 5))
+    for part in ("source", "decoder"):
+        torch.testing.assert_close(getattr(chunks, part), getattr(whole, part), rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(getattr(some, part), getattr(whole, part)[2:5], rtol=1e-8, atol=1e-8)
 
 
 SMALL = {"d_model": 8, "hidden_size": 8, "encoder_ffn_dim": 9, "decoder_ffn_dim": 10, "max_source_positions": 4}
@@ -293,6 +309,42 @@ def test_a_changed_activation_is_noticed(family: str, parts: str) -> None:
         assert not is_patched(model)
         handle.remove()
     run(model)
+
+
+def double_before(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    """A forward pre-hook."""
+    return (2 * args[0], *args[1:]), kwargs
+
+
+@all_families
+def test_a_changed_input_is_noticed(family: str) -> None:
+    model = tiny_model(family)
+    description = describe(model)
+    modules: list[nn.Module] = [description.head]
+    for stack in (description.encoder, description.decoder):
+        modules += modules_of(Stack(stack.layers[-1:], stack.final_norm, stack.convolutions[1:]))
+    if description.encoder.convolutions:
+        modules.append(next(layers(model)))  # what enters it is checked against the convolutions
+    for module in modules:
+        handle = module.register_forward_pre_hook(double_before, with_kwargs=True)
+        with pytest.raises(UnknownStructure, match="differs from what hf_lrp assumes"):
+            run(model)
+        handle.remove()
+
+
+@pytest.mark.parametrize("family", ["t5", "mt5", "umt5"])
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_an_rms_norm_that_is_none_is_noticed(family: str, side: str) -> None:
+    model = tiny_model(family)
+    norm = getattr(describe(model), side).layers[1][1][1]
+
+    class Centred(type(norm)):  # type: ignore[misc]
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x - x.mean(-1, keepdim=True))
+
+    norm.__class__ = Centred
+    with pytest.raises(UnknownStructure, match="output of an RMS norm"):
+        run(model)
 
 
 @all_families
