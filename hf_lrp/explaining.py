@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from hf_lrp.audio import read_audio
 from hf_lrp.contributions import Contributions
@@ -30,7 +30,7 @@ CONSERVATION = 1e-5
 
 def explain(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase | None,
+    tokenizer: PreTrainedTokenizerBase | ProcessorMixin | None,
     source: Any,
     target: Any = None,
     *,
@@ -45,18 +45,21 @@ def explain(
     progress: bool = False,
     **generate_options: Any,
 ) -> Contributions | list[Contributions]:
-    """How much each source token and each prefix token contributes to each prediction of a translation model.
+    """How much each source token and each prefix token contributes to each prediction of an encoder-decoder model.
 
     The model is not changed, not even while an error is raised. One source gives one result, a list a list, in order.
 
     Args:
         model: an encoder-decoder model of a supported family, in evaluation mode. Half-precision models are explained
             in a float32 copy.
-        tokenizer: the model's tokenizer; may be None where source and target are ids.
+        tokenizer: the model's tokenizer, or its processor; may be None where source and target are ids. Languages are
+            the tokenizer's: its ``src_lang`` and ``tgt_lang``.
         source: a text, a list of texts, ids (1-D tensor or list), a list of those, or a padded batch (a
-            ``BatchEncoding``, or a 2-D tensor in which the padding token pads).
-        target: the same for the target side, where it is known. A leading start token, as ``generate`` returns it,
-            and padding are dropped.
+            ``BatchEncoding``, or a 2-D tensor in which the padding token pads). For speech models: samples, a 1-D
+            array of floats at the sampling rate of the processor's feature extractor; log-mel features [bins, frames];
+            a list of either; features [batch, bins, frames]; or a mapping with ``input_features``.
+        target: texts or ids, where the target is known. Ids may come with or without start token, forced tokens and
+            padding.
         prefix: what the model is conditioned on: ``"reference"``, the target (the default where there is one);
             ``"model"``, what it generates itself, by its generation config and ``generate_options``; ``"random"``, an
             unrelated sentence: another one's target, or one from ``pool``.
@@ -64,21 +67,24 @@ def explain(
             the token that follows in the prefix; ids per step, [T]; or pairs of ids, [T, 2], whose logit difference
             is explained (contrastive). For a list of sources, a list of such.
         rule: the redistribution rule; default: the paper's.
-        start_token: ``"exclude"`` leaves the decoder start token out, so that source and target sum to 1 (the paper);
-            ``"keep"`` returns raw shares, which sum to 1 together with ``start``.
+        start_token: ``"exclude"`` leaves the decoder start token and forced tokens, such as the target language, out,
+            so that source and target sum to 1 (the paper); ``"keep"`` returns raw shares, which sum to 1 together with
+            ``start``.
         batch_size: how many sources are translated together for ``prefix="model"``; None: as many as fit.
         max_memory: bytes, or a text such as ``"4GB"``, that may be used on top of the model; default: half of what is
             free. Steps are processed in chunks that fit.
         seed: makes random prefixes repeatable.
         pool: unrelated target sentences for ``prefix="random"``, texts or ids.
         progress: show a progress bar.
-        **generate_options: passed to ``model.generate``, for ``prefix="model"``.
+        **generate_options: passed to ``model.generate``, for ``prefix="model"``. ``forced_bos_token_id``, the token
+            that the decoder is told first, may be given with every prefix; by default it is that of the model's
+            configs, or else the language code that the tokenizer puts in front of targets.
     """
     _check_options(prefix, predict, start_token, rule, batch_size)
     family = family_of(model)
     _require_evaluation_mode(model)
-    feature_extractor = getattr(tokenizer, "feature_extractor", None)
-    vocabulary = Vocabulary(model, tokenizer if feature_extractor is None else getattr(tokenizer, "tokenizer", None))
+    tokenizer, feature_extractor = _unpack(tokenizer)
+    vocabulary = Vocabulary(model, tokenizer)
     if family.source == "input_features":
         sources = read_audio(source, model, feature_extractor)
     else:
@@ -132,6 +138,13 @@ def _check_options(prefix: Any, predict: Any, start_token: Any, rule: Any, batch
         raise TypeError(f"rule must be a rule such as AlphaBeta(1, 0), got {rule!r}.")
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
+
+
+def _unpack(tokenizer: Any) -> tuple[PreTrainedTokenizerBase | None, Any]:
+    """Tokenizer and feature extractor of what may be either a tokenizer or a processor with both."""
+    if isinstance(tokenizer, ProcessorMixin):
+        return getattr(tokenizer, "tokenizer", None), getattr(tokenizer, "feature_extractor", None)
+    return tokenizer, None
 
 
 def _check_use(prefix: str, pool: Any, generate_options: dict[str, Any]) -> None:

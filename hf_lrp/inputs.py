@@ -53,7 +53,7 @@ class Vocabulary:
         config, generation = model.config, model.generation_config
         self.tokenizer = tokenizer
         self.pad: int | None = config.pad_token_id
-        self.ends = _as_set(generation.eos_token_id) or _as_set(config.eos_token_id)
+        self.ends = as_set(generation.eos_token_id) or as_set(config.eos_token_id)
         # T5 has neither: it knows only distances between positions
         self.limit: int | None = getattr(
             config, "max_target_positions", getattr(config, "max_position_embeddings", None)
@@ -151,8 +151,9 @@ class Vocabulary:
         return tuple(str(piece) for piece in tokenizer.convert_ids_to_tokens(ids.tolist()))
 
     def is_special(self, ids: Tensor) -> list[bool]:
-        """Which of ids [n] are special tokens such as the end of the sentence or a language code."""
-        return [i in self._special for i in ids.tolist()]
+        """Which of ids [n] are no text: the end of the sentence, language codes, times of a transcript."""
+        added = () if self.tokenizer is None else self.tokenizer.added_tokens_decoder
+        return [i in self._special or i in added for i in ids.tolist()]
 
     def describe(self, ids: Tensor) -> Described:
         """Tokens and words of source ids [S]."""
@@ -176,7 +177,8 @@ class Vocabulary:
         return torch.tensor(ids)
 
 
-def _as_set(ids: int | Sequence[int] | None) -> set[int]:
+def as_set(ids: int | Sequence[int] | None) -> set[int]:
+    """Token ids of a config, which may be one, several or none."""
     if ids is None:
         return set()
     return {ids} if isinstance(ids, int) else set(ids)
@@ -186,7 +188,7 @@ def _generation_codes(generation: Any) -> set[int]:
     """Language and task codes that the generation configs of Whisper and SeamlessM4T list."""
     names = ("lang_to_id", "task_to_id", "text_decoder_lang_to_code_id")
     codes = {i for name in names for i in (getattr(generation, name, None) or {}).values()}
-    return codes | _as_set(getattr(generation, "no_timestamps_token_id", None))
+    return codes | as_set(getattr(generation, "no_timestamps_token_id", None))
 
 
 def _named_ids(tokenizer: Any) -> set[int]:
@@ -208,7 +210,7 @@ def _some_target_language(tokenizer: Any) -> Iterator[None]:
         yield
         return
     try:
-        tokenizer.tgt_lang = tokenizer.src_lang
+        tokenizer.tgt_lang = getattr(tokenizer, "src_lang", None)
         yield
     finally:
         tokenizer.tgt_lang = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import psutil
@@ -32,7 +33,7 @@ def generation_batch_size(model: PreTrainedModel, longest: int, beams: int, limi
     item = next(model.parameters()).element_size()
     layers = config.num_decoder_layers if hasattr(config, "num_decoder_layers") else config.decoder_layers
     width = config.num_heads * config.d_kv if hasattr(config, "d_kv") else config.hidden_size  # d_kv: T5's
-    written = 3 * longest + 20  # as many tokens as generation may write
+    written = min(3 * longest + 20, getattr(config, "max_target_positions", math.inf))  # that generation may write
     cache = 2 * layers * (longest + written) * width
     scores = 8 * model.get_output_embeddings().weight.shape[0]  # logits and what beam search keeps of them
     return max(1, min(LARGEST_BATCH, limit // (item * beams * (cache + scores))))

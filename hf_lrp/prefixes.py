@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import LogitsProcessor, PreTrainedModel
 
-from hf_lrp.inputs import Sources, Vocabulary, read_sentences
+from hf_lrp.inputs import Sources, Vocabulary, as_set, read_sentences
 
 
 class Prefix(NamedTuple):
@@ -51,6 +51,7 @@ class Openings:
         bos = _first([self.chosen, *_values(configs, "forced_bos_token_id")])
         codes = [i for i in form.before if i != self.start and i not in vocabulary.ends]
         self.forced = codes if bos is None else [bos]
+        self.written_ends = as_set(options.get("eos_token_id", (configs[0] or configs[1]).eos_token_id))
 
     def read(self, ids: list[int], number: int) -> Prefix:
         """The prefix of target ids that come with or without start token, forced tokens and a code after the end."""
@@ -67,7 +68,7 @@ class Openings:
         opening, written = ids[:told], ids[told:]
         if told == 1 and written[:1] == self.forced[:1]:
             opening, written = ids[:2], ids[2:]
-        stop = next((n + 1 for n, i in enumerate(written) if i in self.vocabulary.ends), len(written))
+        stop = next((n + 1 for n, i in enumerate(written) if i in self.written_ends), len(written))
         return self._prefix(opening, written[:stop], number)
 
     def require_start(self, found: int | None = None) -> int:
@@ -181,9 +182,9 @@ def _text_inputs(
     vocabulary = openings.vocabulary
     ids = pad_sequence(batch, batch_first=True, padding_value=vocabulary.pad or 0)
     mask = pad_sequence([torch.ones_like(row) for row in batch], batch_first=True)
-    settings = {"decoder_start_token_id": openings.require_start()}
-    if openings.forced:
-        settings["forced_bos_token_id"] = openings.forced[0]
+    config = options.get("generation_config") or model.generation_config
+    wanted = {"decoder_start_token_id": openings.require_start(), "forced_bos_token_id": _first(openings.forced)}
+    settings = {name: i for name, i in wanted.items() if i not in (None, getattr(config, name))}
     if not _has_length_limit(model, options):  # transformers' own default would cut at 20 tokens
         limit = 3 * ids.shape[1] + 20
         settings["max_new_tokens"] = limit if vocabulary.limit is None else min(limit, vocabulary.limit - 1)

@@ -4,12 +4,13 @@ import copy
 
 import pytest
 import torch
-from tiny_models import FAMILIES, SETTINGS, load_golden, random_ids, tiny_model
+from tiny_models import ALL_FAMILIES, FAMILIES, SETTINGS, load_golden, random_ids, tiny_model
 from tiny_tokenizer import tiny_tokenizer
-from transformers import BatchEncoding, GPT2Config, GPT2LMHeadModel, MarianModel
+from transformers import BatchEncoding, GenerationConfig, GPT2Config, GPT2LMHeadModel, MarianModel
 
 import hf_lrp
 from hf_lrp import AlphaBeta, Contributions, Epsilon, Gamma, explain
+from hf_lrp.memory import LARGEST_BATCH, generation_batch_size
 
 SOURCES = ["the cat sees the dog", "she is in the house", "a small red house and a big blue street"]
 TARGETS = ["he eats", "they was in a big house not a street", "we sees it"]
@@ -124,6 +125,28 @@ class TestPrefix:
         model.generation_config.eos_token_id = None
         model.generation_config.max_length = None
         assert len(explain_one(model, tokenizer, SOURCES[2]).target_tokens) > 20
+
+    def test_generation_ends_where_it_is_told_to(self, model, tokenizer):
+        whole = explain_one(model, tokenizer, SOURCES[0], max_new_tokens=8, eos_token_id=None)
+        end = whole.target_ids[2].item()
+        first = whole.target_ids.tolist().index(end)
+        c = explain_one(model, tokenizer, SOURCES[0], max_new_tokens=8, eos_token_id=end)
+        assert c.target_ids.tolist() == whole.target_ids[: first + 1].tolist()
+
+    def test_options_of_generate_may_come_as_a_config(self, model, tokenizer):
+        config = GenerationConfig(
+            max_new_tokens=5, num_beams=2, forced_bos_token_id=7, eos_token_id=1, pad_token_id=39
+        )
+        c = explain_one(model, tokenizer, SOURCES[0], generation_config=config)
+        d = explain_one(model, tokenizer, SOURCES[0], max_new_tokens=5, num_beams=2, forced_bos_token_id=7)
+        assert c == d
+        assert c.start_tokens == tuple(tokenizer.convert_ids_to_tokens([39, 7]))
+
+    @pytest.mark.parametrize("family", ALL_FAMILIES)
+    def test_batches_of_every_family_fit_into_memory(self, family):
+        model = tiny_model(family)
+        sizes = [generation_batch_size(model, 20, 1, limit) for limit in (10**4, 10**5, 10**9)]
+        assert 1 <= sizes[0] < sizes[1] < sizes[2] == LARGEST_BATCH
 
     def test_greedy_top1_explains_the_written_tokens(self, model, tokenizer):
         c = explain_one(model, tokenizer, SOURCES[0], num_beams=1, max_new_tokens=5)
