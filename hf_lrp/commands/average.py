@@ -1,0 +1,52 @@
+"""Average the parameters of the latest checkpoints of a training run.
+
+Give the folder of a run, or the checkpoints themselves. The result is a
+checkpoint with the configuration and tokenizer of the last one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+EXAMPLES = """
+  hf-lrp average runs/base --output models/base
+  hf-lrp average runs/base --last 10 --output models/base --overwrite
+  hf-lrp average runs/base/checkpoint-900 runs/base/checkpoint-1000 --output models/base
+"""
+LAST = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `run` reads."""
+    parser.add_argument(
+        "folders",
+        metavar="FOLDER",
+        type=Path,
+        nargs="+",
+        help="one folder: of a run, with checkpoint-STEP folders; several: the checkpoints, the latest last",
+    )
+    parser.add_argument(
+        "--last", metavar="N", type=int, help=f"average the N latest checkpoints of the run (default: {LAST})"
+    )
+    parser.add_argument("--output", metavar="DIR", type=Path, required=True, help="folder for the averaged checkpoint")
+    parser.add_argument("--overwrite", action="store_true", help="replace DIR if it holds a checkpoint already")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Average, and say what."""
+    if args.last is not None and len(args.folders) > 1:
+        args.usage_error("--last is for the folder of a run: give one folder, or leave --last out")
+    if args.last is not None and args.last < 1:
+        args.usage_error(f"--last must be at least 1, not {args.last}")
+    for folder in args.folders:
+        if not folder.is_dir():
+            raise NotADirectoryError(f"there is no folder {folder}")
+    from hf_lrp.training.averaging import average_checkpoints, latest_checkpoints
+
+    checkpoints = args.folders
+    if len(checkpoints) == 1:
+        checkpoints = latest_checkpoints(checkpoints[0], LAST if args.last is None else args.last)
+    average_checkpoints(checkpoints, args.output, overwrite=args.overwrite)
+    names = ", ".join(checkpoint.name for checkpoint in checkpoints)
+    print(f"wrote {args.output}: the average of {names}", file=sys.stderr)
