@@ -140,15 +140,17 @@ class Vocabulary:
         return {*tokenizer.all_special_ids, *marked, *languages}
 
     def tokens(self, ids: Tensor, side: Side) -> tuple[str, ...]:
-        """The pieces that ids [n] stand for; the ids themselves where there is no tokenizer."""
+        """The pieces that ids [n] stand for; the ids themselves where there is no tokenizer, or it does not know them."""
         tokenizer: Any = self.tokenizer
         if tokenizer is None:
             return tuple(str(i) for i in ids.tolist())
         separate = getattr(tokenizer, "separate_vocabs", hasattr(tokenizer, "get_tgt_vocab"))  # Marian, FSMT
         if side == "source" and separate:
-            pieces = {i: piece for piece, i in tokenizer.encoder.items()}
-            return tuple(pieces.get(i, str(i)) for i in ids.tolist())
-        return tuple(str(piece) for piece in tokenizer.convert_ids_to_tokens(ids.tolist()))
+            known = {i: piece for piece, i in tokenizer.encoder.items()}
+            pieces = [known.get(i) for i in ids.tolist()]
+        else:
+            pieces = tokenizer.convert_ids_to_tokens(ids.tolist())
+        return tuple(str(i) if piece is None else str(piece) for i, piece in zip(ids.tolist(), pieces, strict=True))
 
     def is_special(self, ids: Tensor) -> list[bool]:
         """Which of ids [n] are no text: the end of the sentence, language codes, times of a transcript."""

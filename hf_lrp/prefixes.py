@@ -65,9 +65,9 @@ class Openings:
 
     def read_generated(self, ids: list[int], told: int, number: int) -> Prefix:
         """The prefix of what `generate` returned, given how many tokens were put in before the first was written."""
+        if told == 1 and ids[1] in {*self.forced, *self.vocabulary.codes}:
+            told = 2  # `forced_bos_token_id` works on what is written first
         opening, written = ids[:told], ids[told:]
-        if told == 1 and written[:1] == self.forced[:1]:
-            opening, written = ids[:2], ids[2:]
         stop = next((n + 1 for n, i in enumerate(written) if i in self.written_ends), len(written))
         return self._prefix(opening, written[:stop], number)
 
@@ -198,7 +198,9 @@ def _audio_inputs(
     settings: dict[str, Any] = {"force_unique_generate_call": True}
     if not _has_length_limit(model, options):
         settings["max_length"] = model.config.max_target_positions
-    return {"input_features": torch.stack(batch).to(model.dtype)}, settings
+    features = torch.stack(batch).to(model.dtype)
+    mask = features.new_ones(len(features), features.shape[-1], dtype=torch.long)
+    return {"input_features": features, "attention_mask": mask}, settings
 
 
 def _has_length_limit(model: PreTrainedModel, options: dict[str, Any]) -> bool:

@@ -105,6 +105,12 @@ def test_ids_need_no_tokenizer(model):
     assert c.source_words == (0, 1, 2, 3)
 
 
+def test_ids_that_the_tokenizer_does_not_know_are_shown_as_numbers(model, tokenizer):
+    c = explain_one(model, tokenizer, [4, 36], [37, 1])
+    assert c.source_tokens == ("▁cat", "36")
+    assert c.target_tokens == ("37", "</s>")
+
+
 class TestPrefix:
     def test_model_prefix_is_what_generate_writes(self, model, tokenizer):
         options = {"num_beams": 3, "max_new_tokens": 6}

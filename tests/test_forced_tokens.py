@@ -211,6 +211,18 @@ class TestModelPrefix:
         assert c.target_ids.tolist() == [i for i in row[2:] if i != 39]
         assert c.start_tokens == (str(start), "7")
 
+    def test_a_language_that_the_model_chooses_counts_as_told(self, tmp_path):
+        model, _, _ = build("nllb", tmp_path)
+        tokenizer: Any = tokenizers.nllb(tgt_lang=None)
+        code = tokenizer.convert_tokens_to_ids("deu_Latn")
+
+        def allowed(_: int, written: torch.Tensor) -> list[int]:
+            return [code] if len(written) == 1 else [30, 31, 2]
+
+        c = explain_one(model, tokenizer, SOURCE, prefix_allowed_tokens_fn=allowed, max_new_tokens=6)
+        assert c.start_tokens == ("</s>", "deu_Latn")
+        assert set(c.target_ids.tolist()) <= {30, 31, 2}
+
     def test_language_of_seamless_as_an_option(self, tmp_path):
         model, tokenizer, _ = build("seamless_m4t", tmp_path)
         code = tokenizer.convert_tokens_to_ids("__deu__")
