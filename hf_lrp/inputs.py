@@ -140,7 +140,7 @@ class Vocabulary:
         return {*tokenizer.all_special_ids, *marked, *languages}
 
     def tokens(self, ids: Tensor, side: Side) -> tuple[str, ...]:
-        """The pieces that ids [n] stand for; the ids themselves where there is no tokenizer, or it does not know them."""
+        """The pieces that ids [n] stand for; an id itself where no tokenizer knows it."""
         tokenizer: Any = self.tokenizer
         if tokenizer is None:
             return tuple(str(i) for i in ids.tolist())
