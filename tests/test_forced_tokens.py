@@ -11,7 +11,7 @@ import torch
 from example_contributions import make_contributions
 from safetensors import safe_open
 from safetensors.torch import save_file
-from tiny_models import tiny_model
+from tiny_models import ALL_FAMILIES, tiny_model
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_lrp import Contributions, explain
@@ -32,6 +32,7 @@ CASES: dict[str, tuple[str, Callable[[Path], PreTrainedTokenizerBase], tuple[str
     "t5": ("t5", lambda _: tokenizers.t5(), ("<pad>",)),
     "fsmt": ("fsmt", tokenizers.fsmt, ("</s>",)),
 }
+TEXT_FAMILIES = [family for family in ALL_FAMILIES if family != "whisper"]
 TOLD_LANGUAGE = ("mbart-50", "m2m_100", "nllb", "seamless_m4t")
 
 
@@ -141,6 +142,30 @@ def test_ids_come_with_and_without_what_is_forced(case):
             assert explain(model, tokenizer, SOURCE, ids) == expected
             assert explain(model, tokenizer, [SOURCE], ids[None]) == [expected]
             assert explain(model, tokenizer, SOURCE, ids.tolist()) == expected
+
+
+@pytest.mark.parametrize(
+    ("family", "given_as"),
+    [*((family, "an option") for family in TEXT_FAMILIES), ("bart", "the generation config"), ("bart", "the config")],
+)
+def test_ids_need_no_tokenizer(family, given_as):
+    model = tiny_model(family)
+    options = {"forced_bos_token_id": 7} if given_as == "an option" else {}
+    if given_as == "the generation config":
+        model.generation_config.forced_bos_token_id = 7
+    if given_as == "the config":
+        model.config.forced_bos_token_id = 7
+    start, pad = model.config.decoder_start_token_id, model.config.pad_token_id
+    source, ids, other = [4, 5, 6, 1], [8, 9, 10, 1], [11, 12, 1]
+    expected = explain(model, None, [source, source], [ids, other], **options)
+    assert [c.start_tokens for c in expected] == [(str(start), "7")] * 2
+    assert [c.target_ids.tolist() for c in expected] == [ids, other]
+    for front in ([], [7], [start, 7], [start]):
+        rows = [[*front, *ids], [*front, *other]]
+        assert explain(model, None, [source, source], rows, **options) == expected
+        for second in ([*rows[1], pad], [*rows[1], -100], [pad, *rows[1]]):
+            padded = torch.tensor([rows[0], second])
+            assert explain(model, None, [source, source], padded, **options) == expected
 
 
 def test_other_languages_of_ids_are_kept(told):
