@@ -80,7 +80,7 @@ class Vocabulary:
 
     def _encode_targets(self, texts: list[str], **options: Any) -> list[list[int]]:
         tokenizer: Any = self.tokenizer
-        if hasattr(tokenizer, "get_tgt_vocab"):
+        if _is_fsmt(tokenizer):
             return [_encode_target_of_fsmt(tokenizer, text, **options) for text in texts]
         with _some_target_language(tokenizer):
             encoded = tokenizer(text_target=texts, truncation=False, padding=False, verbose=False, **options)
@@ -144,7 +144,7 @@ class Vocabulary:
         tokenizer: Any = self.tokenizer
         if tokenizer is None:
             return tuple(str(i) for i in ids.tolist())
-        separate = getattr(tokenizer, "separate_vocabs", hasattr(tokenizer, "get_tgt_vocab"))  # Marian, FSMT
+        separate = getattr(tokenizer, "separate_vocabs", _is_fsmt(tokenizer))  # Marian may have two vocabularies too
         if side == "source" and separate:
             known = {i: piece for piece, i in tokenizer.encoder.items()}
             pieces = [known.get(i) for i in ids.tolist()]
@@ -196,6 +196,10 @@ def _generation_codes(generation: Any) -> set[int]:
 def _named_ids(tokenizer: Any) -> set[int]:
     """Special tokens with a role of their own: the ends of sentences, padding, and so on."""
     return set(tokenizer.convert_tokens_to_ids([str(token) for token in tokenizer.special_tokens_map.values()]))
+
+
+def _is_fsmt(tokenizer: Any) -> bool:
+    return hasattr(tokenizer, "tgt_vocab_size")
 
 
 def _encode_target_of_fsmt(tokenizer: Any, text: str, add_special_tokens: bool = True) -> list[int]:

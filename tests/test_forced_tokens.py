@@ -28,6 +28,7 @@ CASES: dict[str, tuple[str, Callable[[Path], PreTrainedTokenizerBase], tuple[str
     "nllb": ("m2m_100", lambda _: tokenizers.nllb(), ("</s>", "fra_Latn")),
     "plbart": ("plbart", tokenizers.plbart, ("__en_XX__",)),
     "seamless_m4t": ("seamless_m4t", lambda _: tokenizers.seamless(), ("</s>", "__fra__")),
+    "marian": ("marian", tokenizers.marian, ("<pad>",)),
     "bart": ("bart", lambda _: tokenizers.bart(), ("</s>",)),
     "t5": ("t5", lambda _: tokenizers.t5(), ("<pad>",)),
     "fsmt": ("fsmt", tokenizers.fsmt, ("</s>",)),
@@ -40,12 +41,15 @@ def build(name: str, folder: Path) -> tuple[PreTrainedModel, Any, tuple[str, ...
     """A tiny model, its tokenizer, and with what its decoder input opens."""
     family, make, opening = CASES[name]
     tokenizer: Any = make(folder)
+    starts = {"t5": 0, "marian": tokenizer.pad_token_id, "mbart-25": None, "plbart": None}
     special = {
         "pad_token_id": tokenizer.pad_token_id,
         "eos_token_id": tokenizer.eos_token_id if name != "fsmt" else tokenizer.sep_token_id,
-        "decoder_start_token_id": {"t5": 0, "mbart-25": None, "plbart": None}.get(name, tokenizer.sep_token_id),
+        "decoder_start_token_id": starts.get(name, tokenizer.sep_token_id),
     }
     sizes = {"vocab_size": {"m2m_100": 69}.get(name, len(tokenizer))}
+    if name == "marian":
+        sizes["decoder_vocab_size"] = sizes["vocab_size"]
     if name == "fsmt":
         sizes = {"src_vocab_size": 60, "tgt_vocab_size": 61, "vocab_size": 61}
     model = tiny_model(family, **special, **sizes)
@@ -72,7 +76,7 @@ def explain_one(*args: Any, **kwargs: Any) -> Contributions:
 def target_ids(tokenizer: Any, text: str) -> list[int]:
     """A target as its tokenizer writes it, in ids of the target vocabulary."""
     ids = tokenizer(text_target=text).input_ids
-    if hasattr(tokenizer, "get_tgt_vocab"):
+    if type(tokenizer).__name__ == "FSMTTokenizer":
         pieces = {i: piece for piece, i in tokenizer.encoder.items()}
         numbers = {piece: i for i, piece in tokenizer.decoder.items()}
         return [numbers[pieces[i]] for i in ids]
@@ -368,6 +372,20 @@ def test_language_codes_are_special(name, tmp_path):
     first, *others = c.target_ids.tolist()
     inside = explain_one(model, tokenizer, SOURCE, [first, c.source_ids[position].item(), *others])
     assert inside.merge_subwords().target_tokens[:2] == ("he", code)
+
+
+def test_two_vocabularies_of_marian(tmp_path):
+    """Source and target tokenizers cut and number pieces in their own ways."""
+    tokenizer: Any = tokenizers.marian(tmp_path, separate=True)
+    sizes = {"vocab_size": len(tokenizer.encoder), "decoder_vocab_size": len(tokenizer.decoder)}
+    start = len(tokenizer.decoder) - 1
+    special = {"pad_token_id": start, "decoder_start_token_id": start, "eos_token_id": 0}
+    model = tiny_model("marian", **sizes, **special, share_encoder_decoder_embeddings=False)
+    c = explain_one(model, tokenizer, SOURCE, TARGET)
+    assert c.target_ids.tolist() == tokenizer(text_target=TARGET).input_ids
+    assert c.merge_subwords().source_tokens == (*SOURCE.split(), "</s>")
+    assert c.merge_subwords().target_tokens == (*TARGET.split(), "</s>")
+    assert len(c.source_tokens) < len(explain_one(model, tokenizer, TARGET, SOURCE).target_tokens)
 
 
 def test_two_vocabularies(tmp_path):

@@ -28,6 +28,18 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
+def marian(folder: Path, *, separate: bool = False) -> PreTrainedTokenizerBase:
+    """`X </s>`, with pieces of sources and targets cut in different ways, and one or two vocabularies."""
+    files = [_sentencepiece(folder, "source", 60), _sentencepiece(folder, "target", 40)]
+    both = [sentencepiece.SentencePieceProcessor(model_file=file) for file in files]
+    source, target = ([model.id_to_piece(i) for i in range(3, len(model))] for model in both)
+    for name, pieces in (("vocab", [*source, *(() if separate else target)]), ("target_vocab", target[::-1])):
+        numbered = dict.fromkeys(["</s>", "<unk>", *pieces, "<pad>"])
+        (folder / f"{name}.json").write_text(json.dumps({piece: i for i, piece in enumerate(numbered)}))
+    options = {"separate_vocabs": True, "target_vocab_file": str(folder / "target_vocab.json")} if separate else {}
+    return transformers.MarianTokenizer(*files, str(folder / "vocab.json"), **options)
+
+
 def bart() -> PreTrainedTokenizerBase:
     """`<s> X </s>`."""
     return transformers.BartTokenizer(**_bpe((*FAIRSEQ, "<mask>"), "Ġ", first_marked=False))
@@ -123,8 +135,8 @@ def _merges(pieces: Sequence[str]) -> list[tuple[str, str]]:
     return [("".join(pieces[:n]), pieces[n]) for n in range(1, len(pieces))]
 
 
-def _sentencepiece(folder: Path) -> str:
+def _sentencepiece(folder: Path, name: str = "s", size: int = 60) -> str:
     sentences = iter([" ".join(WORDS)] * 20)
-    options = {"vocab_size": 60, "model_type": "bpe", "hard_vocab_limit": False, "minloglevel": 2}
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=sentences, model_prefix=str(folder / "s"), **options)
-    return str(folder / "s.model")
+    options = {"vocab_size": size, "model_type": "bpe", "hard_vocab_limit": False, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=sentences, model_prefix=str(folder / name), **options)
+    return str(folder / f"{name}.model")
