@@ -47,9 +47,7 @@ def propagate(
     """
     tape = Tape()
     inputs = {name: tensor[None] for name, tensor in (source | {"decoder_input_ids": decoder_ids}).items()}
-    inputs["decoder_attention_mask"] = torch.ones_like(decoder_ids)[
-        None
-    ]  # no token is padding here
+    inputs["decoder_attention_mask"] = torch.ones_like(decoder_ids)[None]  # no token is padding here
     with torch.no_grad(), torch.autocast(decoder_ids.device.type, enabled=False):
         with tape.recording():
             output = patch.model(**inputs, use_cache=False)
@@ -103,9 +101,10 @@ def _steps_per_chunk(network: Network, source: int, target: int, item: int, max_
 
 def bytes_per_step(network: Network, source: int, target: int, item: int) -> int:
     """An upper estimate of what one more step costs, for sentences of these lengths."""
-    width = network.head.weight.shape[1]
-    linears = [linear for layer in network.decoder.layers for r in layer.residuals for linear in r.block.linears]
-    widest = max(linear.weight.shape[0] for linear in linears)
+    layers = network.encoder.layers + network.decoder.layers
+    shapes = [linear.weight.shape for layer in layers for r in layer.residuals for linear in r.block.linears]
+    attention = [linear.weight.shape for layer in layers for r in layer.residuals[:-1] for linear in r.block.linears]
+    width, widest = max(map(max, attention)), max(map(max, shapes))
     longest = max(source, target)
     return item * longest * (10 * width + 4 * widest + 8 * longest)
 
