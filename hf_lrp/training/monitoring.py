@@ -1,0 +1,109 @@
+"""Contributions of a fixed sample while a model trains."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import TrainerCallback
+
+from hf_lrp.contributions import Contributions
+from hf_lrp.explaining import explain
+from hf_lrp.files import write_atomically
+
+Prefix = Literal["reference", "model", "random"]
+PREFIXES: tuple[Prefix, ...] = ("reference", "model", "random")
+
+
+class ContributionCallback(TrainerCallback):
+    """Logs R(source) and the entropies of source and target contributions on a fixed sample, by prefix type.
+
+    Values go to whatever the Trainer reports to, as `contributions/<prefix>/<quantity>`, and to a JSON-lines file for
+    the figure of training stages. After resuming, lines of steps that are trained again are replaced.
+
+    Args:
+        trainer: the trainer whose model is looked at.
+        sources, targets: the sample, texts or token ids.
+        every: steps between two looks; there is also one before the first step and one after the last.
+        prefixes: prefix types.
+        path: the JSON-lines file; default: `contributions.jsonl` in the trainer's output folder.
+    """
+
+    def __init__(
+        self,
+        trainer: Any,
+        sources: Sequence[Any],
+        targets: Sequence[Any],
+        *,
+        every: int = 500,
+        prefixes: Sequence[Prefix] = PREFIXES,
+        path: Path | None = None,
+    ) -> None:
+        if every < 1:
+            raise ValueError(f"every must be at least 1, got {every}.")
+        if len(sources) != len(targets) or len(sources) < 2:
+            raise ValueError(
+                f"The sample needs at least two sentence pairs; got {len(sources)} sources, {len(targets)} targets."
+            )
+        self._trainer, self._every, self._prefixes = trainer, every, tuple(prefixes)
+        self._sources, self._targets = list(sources), list(targets)
+        self._path = Path(trainer.args.output_dir) / "contributions.jsonl" if path is None else path
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero:
+            self._keep_until(state.global_step)
+        if state.global_step == 0:
+            self._look(state)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step % self._every == 0 or state.global_step == state.max_steps:
+            self._look(state)
+
+    def _look(self, state: Any) -> None:
+        values = self._measure() if state.is_world_process_zero else {}
+        if state.is_world_process_zero:
+            self._write([*self._lines(), {"step": state.global_step, "epoch": state.epoch or 0.0, **values}])
+        self._trainer.log({f"contributions/{name}": value for name, value in values.items()})
+
+    def _measure(self) -> dict[str, float]:
+        """By prefix type and quantity, averages over sentences of averages over steps from the second on."""
+        model, tokenizer = self._trainer.model, self._trainer.processing_class
+        training = {module: module.training for module in model.modules()}
+        model.eval()
+        try:
+            with torch.random.fork_rng():
+                results = {}
+                for prefix in self._prefixes:
+                    targets = None if prefix == "model" else self._targets
+                    options: dict[str, Any] = {"num_beams": 1} if prefix == "model" else {}
+                    results[prefix] = explain(model, tokenizer, self._sources, targets, prefix=prefix, **options)
+        finally:
+            for module, flag in training.items():
+                module.training = flag
+        return {f"{prefix}/{name}": value for prefix, r in results.items() for name, value in _means(r).items()}
+
+    def _keep_until(self, step: int) -> None:
+        lines = self._lines()
+        if any(line["step"] > step for line in lines):
+            self._write([line for line in lines if line["step"] <= step])
+
+    def _lines(self) -> list[dict[str, float]]:
+        if not self._path.is_file():
+            return []
+        return [json.loads(line) for line in self._path.read_text(encoding="utf-8").splitlines()]
+
+    def _write(self, lines: list[dict[str, float]]) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+def _means(results: Contributions | list[Contributions]) -> dict[str, float]:
+    assert isinstance(results, list)
+    long = [c for c in results if len(c.source_total) > 1]
+    quantities = ("source_total", "source_entropy", "target_entropy")
+    if not long:
+        return {}
+    return {name: float(torch.stack([getattr(c, name)[1:].mean() for c in long]).mean()) for name in quantities}

@@ -1,0 +1,251 @@
+"""A Trainer for translation models: maximum likelihood with or without word dropout, and minimum risk."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import astuple
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer, TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from hf_lrp.inputs import Side, Vocabulary
+from hf_lrp.training.arguments import TranslationTrainingArguments
+from hf_lrp.training.batching import IGNORED_LABEL, TokenBudgetBatchSampler, collate
+from hf_lrp.training.minimum_risk import MinimumRiskSettings, MinimumRiskStatistics, minimum_risk_step
+from hf_lrp.training.risks import Risk, TextRisk, negative_sentence_bleu
+from hf_lrp.training.schedule import transformer_schedule
+from hf_lrp.training.word_dropout import WordDropout, sentence_seeds
+
+COMPLETE = "complete"
+_SIDES: dict[Side, str] = {"source": "input_ids", "target": "decoder_input_ids"}
+
+
+class TranslationTrainer(Seq2SeqTrainer):
+    """Trains by maximum likelihood or minimum risk, with the same result for any number of processes.
+
+    Datasets have the columns of :func:`hf_lrp.training.data.encode_pairs`. An update is the same micro-batches however
+    many processes share them, losses are divided by what the whole update holds, and all that is random except dropout
+    in the model depends on the seed, the epoch and the examples alone.
+
+    Args:
+        model: an encoder-decoder model; for minimum risk, a trained one.
+        args: the settings.
+        train_dataset, eval_dataset: encoded pairs.
+        tokenizer: the model's.
+        risk: a risk of one's own for minimum risk training, see :mod:`hf_lrp.training.risks`; default: `args.risk`.
+        callbacks: as of `Trainer`.
+    """
+
+    args: TranslationTrainingArguments
+    model: PreTrainedModel
+    loss_is_scaled_for_ga = True  # by what the update holds, in compute_loss
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        args: TranslationTrainingArguments,
+        train_dataset: Any,
+        eval_dataset: Any = None,
+        *,
+        tokenizer: PreTrainedTokenizerBase,
+        risk: Risk | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+    ) -> None:
+        self._statistics = MinimumRiskStatistics()
+        self._sampler: TokenBudgetBatchSampler | None = None
+        super().__init__(
+            model=model,
+            args=args,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=tokenizer,
+            data_collator=partial(
+                collate,
+                pad_token_id=model.config.pad_token_id,
+                decoder_start_token_id=model.config.decoder_start_token_id,
+            ),
+            callbacks=[_Epochs(self), *(callbacks or [])],
+        )
+        self._word_dropout = {side: _word_dropout(args, side, model, tokenizer) for side in _SIDES}
+        risks: dict[str, Callable[[], Risk]] = {
+            "bleu": lambda: negative_sentence_bleu,
+            "chrf": lambda: TextRisk.chrf(tokenizer),
+        }
+        self._minimum_risk = MinimumRiskSettings(
+            number=args.candidates,
+            alpha=args.sharpness,
+            risk=risk or risks[args.risk](),
+            chunk_tokens=args.scoring_tokens,
+        )
+
+    # Batches
+
+    def get_train_dataloader(self) -> DataLoader:
+        """Micro-batches of about equal length; processes take turns."""
+        if self.train_dataset is None:
+            raise ValueError("Training needs a train_dataset.")
+        self._sampler = TokenBudgetBatchSampler(
+            self.train_dataset["source_length"],
+            self.train_dataset["target_length"],
+            tokens=self.args.device_tokens,
+            batches_per_update=self.args.batches_per_update,
+            seed=self.args.data_seed if self.args.data_seed is not None else self.args.seed,
+        )
+        loader = DataLoader(
+            self.train_dataset,
+            batch_sampler=self._sampler,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+        )
+        return self.accelerator.prepare(loader)
+
+    def start_epoch(self, epoch: int) -> None:
+        """Draw the batches of this epoch; also after resuming in the middle of it."""
+        if self._sampler is not None:
+            self._sampler.set_epoch(epoch)
+
+    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Tensor]], device: torch.device) -> Tensor | None:
+        """What losses of this update are divided by: its target tokens, or its sentences for minimum risk."""
+        if not batch_samples:
+            return None
+        if self.args.objective == "mrt":
+            count = torch.tensor(sum(len(batch["labels"]) for batch in batch_samples))
+        else:
+            count = torch.stack([batch["labels"].ne(IGNORED_LABEL).sum() for batch in batch_samples]).sum()
+        return self.accelerator.reduce(count.to(device), "sum")
+
+    # Losses
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """This micro-batch's part of the update's loss; in evaluation cross entropy per token, without smoothing."""
+        if not model.training:
+            outputs = model(**_model_inputs(inputs))
+            loss = _cross_entropy(outputs.logits, inputs["labels"], 0.0) / inputs["labels"].ne(IGNORED_LABEL).sum()
+            return (loss, outputs) if return_outputs else loss
+        assert num_items_in_batch is not None
+        inputs = self._drop_words(inputs)
+        if self.args.objective == "mrt":
+            seed = _fold(self.args.seed, self._epoch, *inputs["example"].tolist())
+            result = minimum_risk_step(model, inputs, settings=self._minimum_risk, seed=seed)
+            self._statistics += result.statistics
+            loss, outputs = result.loss, None
+        else:
+            outputs = model(**_model_inputs(inputs))
+            loss = _cross_entropy(outputs.logits, inputs["labels"], self.args.label_smoothing_factor)
+        loss = loss * self.args.world_size / num_items_in_batch  # processes are averaged over
+        return (loss, outputs) if return_outputs else loss
+
+    def _drop_words(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Inputs with some tokens replaced, by word dropout of either side; labels stay."""
+        inputs = dict(inputs)
+        masks = {"source": inputs["attention_mask"], "target": inputs["labels"].ne(IGNORED_LABEL)}
+        for side, name in _SIDES.items():
+            drop = self._word_dropout[side]
+            if drop is not None:
+                seeds = sentence_seeds(inputs["example"], seed=self.args.seed, epoch=self._epoch, side=side)
+                inputs[name] = drop(inputs[name], masks[side], seeds)
+        return inputs
+
+    @property
+    def _epoch(self) -> int:
+        return self._sampler.epoch if self._sampler is not None else 0
+
+    # Optimisation and reports
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
+        """The paper's schedule, if `schedule_scale` is set."""
+        if self.args.schedule_scale is None:
+            return super().create_scheduler(num_training_steps, optimizer)
+        if self.lr_scheduler is None:
+            warmup = self.args.get_warmup_steps(num_training_steps)
+            width = self.model.config.d_model
+            optimizer = optimizer or self.optimizer
+            assert optimizer is not None
+            self.lr_scheduler = transformer_schedule(optimizer, width, warmup, self.args.schedule_scale)
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Adds what minimum risk training has to tell since the last report, per sentence."""
+        if "loss" in logs and self.args.objective == "mrt":
+            sums = torch.tensor(astuple(self._statistics), device=self.args.device)
+            total = MinimumRiskStatistics(*self.accelerator.reduce(sums, "sum").tolist())
+            self._statistics = MinimumRiskStatistics()
+            logs |= total.means() if total.sentences else {}
+        super().log(logs, start_time)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """Checkpoints are marked once they are whole: a killed run continues from the last one that is."""
+        super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            (folder / COMPLETE).touch()
+
+
+def last_whole_checkpoint(run: str | os.PathLike[str]) -> Path | None:
+    """The latest checkpoint of a run that was written to its end, or None."""
+    folders = [folder for folder in Path(run).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if (folder / COMPLETE).is_file()]
+    return max(folders, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+
+
+class _Epochs(TrainerCallback):
+    """Tells the trainer's sampler which epoch begins, which Accelerate's wrappers do not always pass on."""
+
+    def __init__(self, trainer: TranslationTrainer) -> None:
+        self._trainer = trainer
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._trainer.start_epoch(int(state.epoch or 0))
+
+
+def _word_dropout(
+    args: TranslationTrainingArguments, side: Side, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> WordDropout | None:
+    rate = getattr(args, f"{side}_word_dropout")
+    if rate == 0:
+        return None
+    replacement: Any = "random"
+    if args.word_dropout_token is not None:
+        replacement = tokenizer.convert_tokens_to_ids(args.word_dropout_token)
+        if tokenizer.convert_ids_to_tokens(replacement) != args.word_dropout_token:
+            raise ValueError(f"word_dropout_token {args.word_dropout_token!r} is not in the tokenizer's vocabulary.")
+    size = Vocabulary(model, tokenizer).sizes[side]
+    return WordDropout(rate, replacement, size, frozenset(tokenizer.all_special_ids))
+
+
+def _model_inputs(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: inputs[name] for name in ("input_ids", "attention_mask", "decoder_input_ids")}
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    """Sum over tokens. logits: [batch, length, V]; labels: [batch, length]."""
+    return F.cross_entropy(
+        logits.flatten(0, 1).float(),
+        labels.flatten(),
+        ignore_index=IGNORED_LABEL,
+        label_smoothing=smoothing,
+        reduction="sum",
+    )
+
+
+def _fold(*parts: int | str) -> int:
+    """A seed of 63 bits from several numbers or names."""
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

@@ -1,0 +1,182 @@
+"""Train a translation model from a YAML config, on one process or many.
+
+    accelerate launch recipes/train.py recipes/configs/tatoeba-mini-base.yaml --data tatoeba-en-fr.tsv
+
+Interrupted, the same command continues from the last whole checkpoint. Afterwards the latest checkpoints are averaged
+and the result is scored on the held-out test set. recipes/README.md lists the configs and how to launch them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from accelerate import PartialState
+from torch.nn.utils.rnn import pad_sequence
+from tqdm.auto import tqdm
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    MarianMTModel,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    set_seed,
+)
+
+from hf_lrp.files import write_atomically
+from hf_lrp.training.arguments import TranslationTrainingArguments
+from hf_lrp.training.averaging import average_checkpoints, latest_checkpoints
+from hf_lrp.training.data import encode_pairs, hold_out, load_pairs, nested_subset
+from hf_lrp.training.monitoring import ContributionCallback
+from hf_lrp.training.tokenization import marian_config, train_tokenizer
+from hf_lrp.training.trainer import TranslationTrainer, last_whole_checkpoint
+
+BEAMS = 4
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """A config, on top of the one that it names as its base."""
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        known = ", ".join(sorted(file.name for file in (Path(__file__).parent / "configs").glob("*.yaml")))
+        raise SystemExit(f"There is no config {path}. In recipes/configs: {known}.") from None
+    except yaml.YAMLError as error:
+        raise SystemExit(f"{path} is not valid YAML: {error}") from None
+    base = config.pop("base", None)
+    return merge(read_config(path.parent / base), config) if base else config
+
+
+def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Sections are merged, everything else is replaced."""
+    merged = dict(base)
+    for name, value in changes.items():
+        inner = isinstance(value, dict) and isinstance(base.get(name), dict)
+        merged[name] = merge(base[name], value) if inner else value
+    return merged
+
+
+def with_settings(config: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+    """A config with settings such as `training.max_steps=100` from the command line."""
+    for setting in settings:
+        path, _, value = setting.partition("=")
+        names = path.split(".")
+        if not _ or not all(names):
+            raise SystemExit(f"--set takes section.name=value, got {setting!r}.")
+        change: Any = yaml.safe_load(value)
+        for name in reversed(names):
+            change = {name: change}
+        config = merge(config, change)
+    return config
+
+
+def prepare_data(config: dict[str, Any], seed: int) -> tuple[Any, Any, Any]:
+    """Training, validation and test pairs, as text."""
+    data = config["data"]
+    pairs = load_pairs(data["path"], config=data.get("config"), source=data["source"], target=data["target"])
+    train, validation, test = hold_out(pairs, test=data["test"], validation=data["validation"])
+    if data.get("subset"):
+        train = nested_subset(train, data["subset"], seed)
+    return train, validation, test
+
+
+def prepare_model(config: dict[str, Any], train: Any, output: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model to start from and its tokenizer: a trained one, or a new one and a tokenizer trained on the data."""
+    if config.get("start_from"):
+        start = config["start_from"]
+        model = AutoModelForSeq2SeqLM.from_pretrained(start, dtype=torch.float32)
+        return model, AutoTokenizer.from_pretrained(start)
+    folder = output / "tokenizer"
+    state = PartialState()
+    with state.main_process_first():
+        if not folder.is_dir() and state.is_main_process:
+            tokenizer = train_tokenizer(train, **config["tokenizer"])
+            partial = output / "tokenizer.partial"
+            tokenizer.save_pretrained(partial)
+            partial.rename(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    return MarianMTModel(marian_config(tokenizer, **config["model"])), tokenizer
+
+
+def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test: Any) -> dict[str, Any]:
+    """BLEU and chrF of beam search on text pairs, detokenised."""
+    import sacrebleu
+
+    sources, references = list(test["source"]), list(test["target"])
+    order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
+    written: dict[int, str] = {}
+    model.eval()
+    for start in tqdm(range(0, len(order), 50), desc="Translating", unit="batch"):
+        numbers = order[start : start + 50]
+        rows = [torch.tensor(tokenizer(sources[number]).input_ids) for number in numbers]
+        ids = pad_sequence(rows, batch_first=True, padding_value=model.config.pad_token_id).to(model.device)
+        mask = ids.ne(model.config.pad_token_id).long()
+        with torch.no_grad():
+            output = model.generate(input_ids=ids, attention_mask=mask, num_beams=BEAMS, max_new_tokens=128)
+        written |= dict(zip(numbers, tokenizer.batch_decode(output, skip_special_tokens=True), strict=True))
+    translations = [written[number] for number in range(len(sources))]
+    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
+    return {
+        "bleu": bleu.corpus_score(translations, [references]).score,
+        "chrf": chrf.corpus_score(translations, [references]).score,
+        "signature": str(bleu.get_signature()),
+        "sentences": len(references),
+        "beams": BEAMS,
+        "examples": [list(row) for row in zip(sources[:10], references[:10], translations[:10], strict=True)],
+    }
+
+
+def run(config: dict[str, Any], output: Path) -> None:
+    """Train, average, score."""
+    arguments = TranslationTrainingArguments(output_dir=str(output), **config["training"])
+    set_seed(arguments.seed)
+    output.mkdir(parents=True, exist_ok=True)
+    train, validation, test = prepare_data(config, arguments.seed)
+    model, tokenizer = prepare_model(config, train, output)
+    limits = {name: config["data"][name] for name in ("max_length", "max_ratio")}
+    encoded, report = encode_pairs(train, tokenizer, **limits)
+    held_out, _ = encode_pairs(validation, tokenizer, **limits)
+    trainer = TranslationTrainer(model, arguments, encoded, held_out, tokenizer=tokenizer)
+    settings = config.get("contributions")
+    if settings:
+        sample = validation.select(range(min(settings["sentences"], len(validation))))
+        callback = ContributionCallback(
+            trainer, list(sample["source"]), list(sample["target"]), every=settings["every"]
+        )
+        trainer.add_callback(callback)
+    if trainer.is_world_process_zero():
+        print(report)
+        write_atomically(output / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
+    trainer.train(resume_from_checkpoint=last_whole_checkpoint(output))
+    if trainer.is_world_process_zero():
+        averaged = output / "averaged"
+        number = min(config["average"], len(list(output.glob("checkpoint-*"))))
+        average_checkpoints(latest_checkpoints(output, number), averaged, overwrite=True)
+        final = AutoModelForSeq2SeqLM.from_pretrained(averaged, dtype=torch.float32).to(arguments.device)
+        results = score(final, tokenizer, test)
+        write_atomically(output / "results.json", (json.dumps(results, indent=2, ensure_ascii=False) + "\n").encode())
+        print(
+            f"BLEU {results['bleu']:.1f}, chrF {results['chrf']:.1f} on {results['sentences']} sentences: {averaged}"
+        )
+    trainer.accelerator.wait_for_everyone()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", type=Path, help="a YAML file, for example one of recipes/configs")
+    parser.add_argument("--data", help="takes the place of data.path: a Hub name or a file")
+    parser.add_argument("--output", type=Path, help="folder of the run; default: runs/<name of the config>")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="change a setting")
+    options = parser.parse_args(arguments)
+    config = with_settings(read_config(options.config), options.set)
+    if options.data:
+        config["data"]["path"] = options.data
+    run(config, options.output or Path("runs") / options.config.stem)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""Training: the same result however an update is split, spread over processes or interrupted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_models import tiny_model
+from tiny_tokenizer import tiny_tokenizer
+from torch import Tensor
+from torch.nn import functional as F
+from training_script import build_trainer, toy_dataset
+
+from hf_lrp.training.arguments import TranslationTrainingArguments
+from hf_lrp.training.batching import collate
+from hf_lrp.training.monitoring import ContributionCallback
+from hf_lrp.training.trainer import TranslationTrainer, last_whole_checkpoint
+
+SCRIPT = Path(__file__).parent / "training_script.py"
+MRT = {"objective": "mrt", "candidates": 6, "sharpness": 0.5, "learning_rate": 0.5}
+
+
+def weights(model: Any) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 1e-5) -> None:
+    assert actual.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(
+            actual[name], tensor, rtol=0, atol=tolerance, msg=lambda text, n=name: f"{n}: {text}"
+        )
+
+
+def launch(output: Path, processes: int, **settings: Any) -> dict[str, Tensor]:
+    """Train in processes of their own; the final weights."""
+    command = [sys.executable, str(SCRIPT)]
+    if processes > 1:
+        options = ["--multi_gpu", "--num_processes", str(processes), "--main_process_port", "0"]
+        command = [sys.executable, "-m", "accelerate.commands.launch", *options, str(SCRIPT)]
+    command += [str(output), *(f"{name}={value}" for name, value in settings.items())]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return load_file(output / "final" / "model.safetensors")
+
+
+def whole_corpus_loss(model: Any, smoothing: float) -> Tensor:
+    batch = collate(toy_dataset().to_list(), 39, 39)
+    logits = model(**{n: batch[n] for n in ("input_ids", "attention_mask", "decoder_input_ids")}).logits
+    return F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), label_smoothing=smoothing)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_an_update_has_the_gradient_of_one_large_batch(tmp_path: Path, smoothing: float) -> None:
+    # the whole corpus is one update
+    trainer = build_trainer(
+        tmp_path, max_steps=1, source_tokens=480, device_tokens=20, label_smoothing_factor=smoothing
+    )
+    assert len(trainer.get_train_dataloader()) == trainer.args.gradient_accumulation_steps == 24
+    expected = tiny_model(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
+    loss = whole_corpus_loss(expected, smoothing)
+    loss.backward()
+    trainer.train()
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    for parameter, before in zip(trainer.model.parameters(), expected.parameters(), strict=True):
+        change = torch.zeros(()) if before.grad is None else 0.1 * before.grad  # positions do not learn
+        torch.testing.assert_close(parameter, before - change, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{}, MRT], ids=["mle", "mrt"])
+def test_the_number_of_processes_does_not_matter(tmp_path: Path, settings: dict[str, Any]) -> None:
+    trainer = build_trainer(tmp_path / "one", max_steps=3, **settings)
+    before = weights(trainer.model)
+    trainer.train()
+    assert max(float((trainer.model.state_dict()[n] - w).abs().max()) for n, w in before.items()) > 1e-3
+    two = launch(tmp_path / "two", 2, max_steps=3, **settings)
+    one = {name: tensor for name, tensor in weights(trainer.model).items() if name in two}
+    assert_same(two, one)
+    losses = json.loads((tmp_path / "two" / "losses.json").read_text())
+    expected = {str(log["step"]): log["loss"] for log in trainer.state.log_history if "loss" in log}
+    assert losses == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"dropout": 0.3, "source_word_dropout": 0.2, "target_word_dropout": 0.2}, MRT | {"dropout": 0.1}],
+    ids=["mle", "mrt"],
+)
+def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """Killed once hard while it trains; the second start ends with the same losses and weights."""
+    settings = {"max_steps": 12, "save_strategy": "steps", "save_steps": 2, "learning_rate": 0.05} | settings
+    whole = launch(tmp_path / "whole", 1, **settings)
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "killed"), *(f"{n}={v}" for n, v in settings.items())]
+    process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while last_whole_checkpoint(tmp_path / "killed") is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert last_whole_checkpoint(tmp_path / "killed") is not None
+    assert not (tmp_path / "killed" / "final").exists(), "it ended before it was killed"
+    assert_same(launch(tmp_path / "killed", 1, **settings), whole, 1e-7)
+    first, second = (json.loads((tmp_path / name / "losses.json").read_text()) for name in ("whole", "killed"))
+    assert second == first
+
+
+def test_an_unfinished_checkpoint_is_passed_over(tmp_path: Path) -> None:
+    assert last_whole_checkpoint(tmp_path) is None
+    trainer = build_trainer(tmp_path, max_steps=2, save_strategy="steps", save_steps=1)
+    trainer.train()
+    assert last_whole_checkpoint(tmp_path) == tmp_path / "checkpoint-2"
+    (tmp_path / "checkpoint-2" / "complete").unlink()
+    assert last_whole_checkpoint(tmp_path) == tmp_path / "checkpoint-1"
+
+
+def test_word_dropout_changes_inputs_in_training_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = build_trainer(tmp_path / "plain").evaluate()["eval_loss"]
+    trainer = build_trainer(tmp_path, source_word_dropout=0.9, target_word_dropout=0.9, max_steps=1)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(plain, abs=1e-6)
+    seen: list[dict[str, Tensor]] = []
+    forward = trainer.model.forward
+
+    def noted(**inputs: Any) -> Any:
+        seen.append(inputs)
+        return forward(**inputs)
+
+    monkeypatch.setattr(trainer.model, "forward", noted)
+    trainer.train()
+    batches = list(trainer.get_train_dataloader())[: len(seen)]
+    for name in ("input_ids", "decoder_input_ids"):
+        changed = [bool((batch[name] != inputs[name]).any()) for batch, inputs in zip(batches, seen, strict=True)]
+        assert any(changed), name
+        for batch, inputs in zip(batches, seen, strict=True):
+            special = torch.isin(batch[name], torch.tensor([0, 1, 39]))
+            assert torch.equal(batch[name][special], inputs[name][special])
+
+
+def test_evaluation_is_cross_entropy_per_token(tmp_path: Path) -> None:
+    trainer = build_trainer(tmp_path, per_device_eval_batch_size=8)
+    batch = collate(toy_dataset(8, seed=1).to_list(), 39, 39)
+    with torch.no_grad():
+        logits = trainer.model(**{n: batch[n] for n in ("input_ids", "attention_mask", "decoder_input_ids")}).logits
+    expected = F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten()).item()
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_schedule_of_the_paper(tmp_path: Path) -> None:
+    trainer = build_trainer(tmp_path, schedule_scale=4.0, warmup_steps=3, optim="adamw_torch", max_steps=5)
+    trainer.train()
+    rates = [log["learning_rate"] for log in trainer.state.log_history if "learning_rate" in log]
+    assert rates == pytest.approx([4 * 16**-0.5 * min(s**-0.5, s * 3**-1.5) for s in range(1, 6)], rel=1e-6)
+    group = trainer.optimizer.param_groups[0]
+    assert (group["betas"], group["eps"]) == ((0.9, 0.98), 1e-9)
+
+
+def test_minimum_risk_reports_what_it_sees(tmp_path: Path) -> None:
+    trainer = build_trainer(tmp_path, **MRT)
+    trainer.train()
+    log = trainer.state.log_history[0]
+    assert log["loss"] == pytest.approx(log["expected_risk"], abs=1e-5)
+    assert 0 <= log["mean_bleu"] <= log["best_bleu"] <= 1
+    assert 1 <= log["distinct"] <= 7 and log["entropy"] >= 0
+
+
+def test_a_risk_of_ones_own(tmp_path: Path) -> None:
+    trainer = build_trainer(tmp_path, **MRT)
+    own = TranslationTrainer(
+        trainer.model,
+        trainer.args,
+        toy_dataset(),
+        tokenizer=tiny_tokenizer(),
+        risk=lambda candidates, reference: [2.0 for _ in candidates],
+    )
+    own.train()
+    assert own.state.log_history[0]["loss"] == pytest.approx(2.0, abs=1e-5)
+
+
+def test_contributions_are_logged_and_change_nothing(tmp_path: Path) -> None:
+    plain = build_trainer(tmp_path / "plain", dropout=0.3, max_steps=4)
+    plain.train()
+    trainer = build_trainer(tmp_path / "watched", dropout=0.3, max_steps=4)
+    sources = ["the cat sees the dog", "she is not in the house", "they eats a big street"]
+    trainer.add_callback(ContributionCallback(trainer, sources, sources, every=2))
+    trainer.train()
+    assert_same(weights(trainer.model), weights(plain.model), 0.0)
+    lines = [json.loads(line) for line in (tmp_path / "watched" / "contributions.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 2, 4]
+    for prefix in ("reference", "random"):
+        assert 0 < lines[0][f"{prefix}/source_total"] < 1
+        assert lines[0][f"{prefix}/source_entropy"] > 0
+    logged = [log for log in trainer.state.log_history if "contributions/reference/source_total" in log]
+    assert [log["step"] for log in logged] == [0, 2, 4]
+    assert trainer.model.training
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"objective": "ml"}, "objective must be one of"),
+        ({"risk": "ter"}, "risk must be one of"),
+        ({"source_word_dropout": 1.0}, "source_word_dropout must be at least 0 and below 1"),
+        ({"device_tokens": 0}, "device_tokens .* must be positive"),
+        ({"device_tokens": 90}, "at most source_tokens"),
+        ({"remove_unused_columns": True}, "examples carry their number"),
+        (
+            {"word_dropout_token": "<mask>", "source_word_dropout": 0.1},
+            "'<mask>' is not in the tokenizer's vocabulary",
+        ),
+    ],
+    ids=str,
+)
+def test_bad_settings(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_trainer(tmp_path, **settings)
+
+
+def test_processes_that_cannot_share_an_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TranslationTrainingArguments, "world_size", 3)
+    with pytest.raises(ValueError, match=r"An update has 4 micro-batches .* which 3 processes cannot share equally"):
+        TranslationTrainingArguments(output_dir=str(tmp_path), source_tokens=80, device_tokens=20, use_cpu=True)

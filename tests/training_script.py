@@ -1,0 +1,69 @@
+"""A small training run, to be started on one or more processes: `python training_script.py OUTPUT key=value ...`."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+import yaml
+from datasets import Dataset
+from tiny_models import tiny_model
+from tiny_tokenizer import tiny_tokenizer
+
+from hf_lrp.training.arguments import TranslationTrainingArguments
+from hf_lrp.training.trainer import TranslationTrainer, last_whole_checkpoint
+
+
+def toy_dataset(number: int = 48, seed: int = 0) -> Dataset:
+    """Sentences of random words and their copies, with lengths from 2 to 7."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = []
+    for example in range(number):
+        length = int(torch.randint(1, 7, (), generator=generator))
+        ids = [*torch.randint(2, 26, (length,), generator=generator).tolist(), 1]
+        sizes = {"source_length": len(ids), "target_length": len(ids)}
+        rows.append({"input_ids": ids, "labels": ids, "example": example, **sizes})
+    return Dataset.from_list(rows)
+
+
+def build_trainer(output: Path, callbacks: list | None = None, **settings: object) -> TranslationTrainer:
+    """A tiny model without dropout and a trainer for it."""
+    defaults = {
+        "source_tokens": 80,
+        "device_tokens": 20,
+        "max_steps": 4,
+        "learning_rate": 0.1,
+        "optim": "sgd",
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": 0.0,
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "seed": 3,
+        "dataloader_pin_memory": False,
+    }
+    model_settings = {"dropout": settings.pop("dropout", 0.0), "attention_dropout": 0.0, "activation_dropout": 0.0}
+    arguments = TranslationTrainingArguments(output_dir=str(output), **(defaults | settings))
+    model = tiny_model(**model_settings)
+    return TranslationTrainer(
+        model, arguments, toy_dataset(), toy_dataset(8, seed=1), tokenizer=tiny_tokenizer(), callbacks=callbacks
+    )
+
+
+def main() -> None:
+    output = Path(sys.argv[1])
+    trainer = build_trainer(
+        output, **{key: yaml.safe_load(value) for key, value in (s.split("=") for s in sys.argv[2:])}
+    )
+    trainer.train(resume_from_checkpoint=last_whole_checkpoint(output))
+    if trainer.is_world_process_zero():
+        trainer.model.save_pretrained(output / "final")
+        losses = {log["step"]: log["loss"] for log in trainer.state.log_history if "loss" in log}
+        (output / "losses.json").write_text(json.dumps(losses))
+
+
+if __name__ == "__main__":
+    main()
