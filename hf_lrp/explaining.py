@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 from hf_lrp.audio import read_audio
 from hf_lrp.contributions import Contributions
 from hf_lrp.families import family_of
-from hf_lrp.inputs import Described, Sources, Vocabulary, read_predictions, read_sources
+from hf_lrp.inputs import generation_config_of, Described, Sources, Vocabulary, read_predictions, read_sources
 from hf_lrp.memory import generation_batch_size, memory_limit
 from hf_lrp.patching import patched
 from hf_lrp.prefixes import Openings, Prefix, draw_from_pool, generate_targets, read_targets, shuffle_targets
@@ -98,7 +98,11 @@ def explain(
     limit = memory_limit(max_memory, model.device)
 
     if prefix == "model":
-        beams = generate_options.get("num_beams") or model.generation_config.num_beams or 1
+        if not model.can_generate():
+            raise TypeError(
+                f"{type(model).__name__} has no generate method, so it has no prefix of its own: pass a target."
+            )
+        beams = generate_options.get("num_beams") or generation_config_of(model).num_beams or 1
         longest = max(item.shape[-1] for item in sources.items)
         size = batch_size or generation_batch_size(model, longest, beams, limit)
         prefixes = generate_targets(model, sources, openings, size, progress, generate_options)

@@ -158,10 +158,11 @@ def _total_cells(c: Contributions) -> list[str]:
     """The cell with the bar of R(source), for each step."""
     totals = zip(c.source_total.tolist(), c.target_total.tolist(), c.start.tolist(), strict=True)
     entropies = zip(c.source_entropy.tolist(), c.target_entropy.tolist(), strict=True)
+    opening = escape(" ".join(c.start_tokens)) if c.start_tokens else "the start token"
     cells = []
     for (source, target, start), (source_entropy, target_entropy) in zip(totals, entropies, strict=True):
         title = (
-            f"R(source) {source:.4f}, R(target) {target:.4f}, raw share of the start token {start:.4f}; "
+            f"R(source) {source:.4f}, R(target) {target:.4f}, raw share of {opening} {start:.4f}; "
             f"entropy of source {source_entropy:.3f}, of target {target_entropy:.3f}"
         )
         width = 100 * min(max(source, 0.0), 1.0)

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_lrp.words import group_words
 
@@ -41,6 +41,12 @@ class TargetForm(NamedTuple):
     after: tuple[int, ...] = ()
 
 
+def generation_config_of(model: PreTrainedModel) -> GenerationConfig:
+    """A model's generation config; what its config says, for models that cannot generate."""
+    config = getattr(model, "generation_config", None)
+    return GenerationConfig.from_model_config(model.config) if config is None else config
+
+
 class Vocabulary:
     """A model's token ids, and their texts where there is a tokenizer."""
 
@@ -50,7 +56,7 @@ class Vocabulary:
                 f"tokenizer must be a transformers tokenizer, a processor with one, or None, got "
                 f"{type(tokenizer).__name__}."
             )
-        config, generation = model.config, model.generation_config
+        config, generation = model.config, generation_config_of(model)
         self.tokenizer = tokenizer
         self.pad: int | None = config.pad_token_id
         self.ends = as_set(generation.eos_token_id) or as_set(config.eos_token_id)

@@ -34,11 +34,14 @@ class CheckpointError(ValueError):
 
 def load_checkpoint(
     name: str | os.PathLike[str] | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model in float32 and evaluation mode, and its tokenizer. Code in a checkpoint is never run.
 
     Args:
         name: a folder, or the id of a model on the Hub or in its cache; None: the embedded English-French model.
+        source_language, target_language: for multilingual models, as their tokenizer names them (``eng_Latn``).
 
     Raises:
         CheckpointError: there is no such checkpoint, it is damaged, or it cannot be explained.
@@ -46,6 +49,8 @@ def load_checkpoint(
     name = _find(name)
     _require_supported(_load_config(name), name)
     tokenizer = _load_tokenizer(name)
+    _set_language(tokenizer, "src_lang", source_language, name)
+    _set_language(tokenizer, "tgt_lang", target_language, name)
     model = _load_model(name)
     if Path(name) == EMBEDDED_MODEL:
         model.config.name_or_path = EMBEDDED_MODEL.name
@@ -154,6 +159,22 @@ def _load_tokenizer(name: str) -> PreTrainedTokenizerBase:
             "belong beside config.json: tokenizer.json, or for MarianMT source.spm, target.spm and vocab.json; if "
             "they are there, copy or download them again."
         ) from error
+
+
+def _set_language(tokenizer: PreTrainedTokenizerBase, side: str, language: str | None, name: str) -> None:
+    """Tell a multilingual tokenizer a language."""
+    if language is None:
+        return
+    if not hasattr(tokenizer, side):
+        raise CheckpointError(f"{name} has no languages to choose from: leave {language!r} out.")
+    try:
+        setattr(tokenizer, side, language)
+        encoded = tokenizer(**{{"src_lang": "text", "tgt_lang": "text_target"}[side]: "."}).input_ids
+    except KeyError:
+        encoded = [tokenizer.unk_token_id]
+    if tokenizer.unk_token_id in (encoded[0], encoded[-1]):
+        codes = sorted(code for code in tokenizer.get_added_vocab() if "<" not in code)
+        raise CheckpointError(f"{language!r} is no language of {name}. It has, for example: {', '.join(codes[:8])}.")
 
 
 def _load_model(name: str) -> PreTrainedModel:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _NOT_WRITTEN = "#e4e4e4"  # cells of target tokens after the step; no shade of the colour maps
 _CURVE = "#b8500c"
+_WIDEST = 24  # inches; with more columns than fit, only some have labels
 _COLUMNS_WITH_NUMBERS = 26  # with more columns the cells are too small to write shares into
 _PREFERRED_FONTS = (
     "Noto Sans CJK SC",
@@ -66,11 +67,11 @@ def plot_contributions(
     title = title or _title(c)
     labels, text = _drawable([*c.labels, (title,)])
     columns = len(c.source_tokens) + len(c.target_tokens)
-    cell = float(np.clip(9 / columns, 0.15, 0.5))  # inches
+    cell = float(np.clip(9 / columns, min(0.15, _WIDEST / columns), 0.5))  # inches
     text["fontsize"] = float(np.clip(cell * 72 * 0.6, 6.5, 10))
     if figure is None:
         figure = _NotebookFigure(figsize=_size(c, labels, cell), layout="constrained")
-    widths = [len(c.source_tokens), len(c.target_tokens), max(3.0, 0.12 * columns)]
+    widths = [len(c.source_tokens), max(len(c.target_tokens), 0.1 * columns), max(3.0, 0.12 * columns)]
     left, right, beside = figure.subplots(1, 3, width_ratios=widths)
     not_written = np.triu(np.ones(c.target.shape, dtype=bool), k=1 if c.level == "word" else 0)
     source, target = c.source.double().numpy(), np.ma.masked_array(c.target.double().numpy(), not_written)
@@ -80,7 +81,7 @@ def plot_contributions(
         (right, target, labels[1], "prefix"),
     ):
         image = axes.imshow(shares, norm=norm, cmap=colors, aspect="auto", interpolation="nearest")
-        _label_columns(axes, tokens, f"{side} {c.level}s", text)
+        _label_columns(axes, tokens, f"{side} {c.level}s", text, every=int(np.ceil(0.15 / cell)))
         if columns <= _COLUMNS_WITH_NUMBERS:
             _write_shares(axes, shares, c.color_limit, text["fontsize"] * 0.75)
     left.set_yticks(range(len(labels[2])), labels[2], **text)
@@ -103,7 +104,7 @@ def _size(c: Contributions, labels: Sequence[Sequence[str]], cell: float) -> tup
     steps, columns = len(c.target_tokens), len(c.source_tokens) + len(c.target_tokens)
     row_label, column_label = max(map(len, labels[2])), max(map(len, (*labels[0], *labels[1])))
     width = columns * cell * 1.12 + row_label * 0.08 + 2.4
-    return max(width, 7.5), max(steps * cell + column_label * 0.08 + 1.4, 3.4)
+    return max(width, 7.5), max(steps * max(cell, 0.15) + column_label * 0.08 + 1.4, 3.4)
 
 
 def _color_scale(c: Contributions) -> tuple[Normalize, str]:
@@ -113,15 +114,16 @@ def _color_scale(c: Contributions) -> tuple[Normalize, str]:
     return Normalize(0, c.color_limit), "Blues"
 
 
-def _label_columns(axes: Axes, tokens: Sequence[str], name: str, text: dict[str, Any]) -> None:
+def _label_columns(axes: Axes, tokens: Sequence[str], name: str, text: dict[str, Any], every: int) -> None:
     axes.xaxis.tick_top()
-    axes.set_xticks(range(len(tokens)), tokens, rotation=90, **text)
+    axes.set_xticks(range(0, len(tokens), every), tokens[::every], rotation=90, **text)
     axes.set_xlabel(name, fontsize=text["fontsize"])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.set_xticks(np.arange(len(tokens) + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(axes.get_images()[0].get_size()[0] + 1) - 0.5, minor=True)
-    axes.grid(which="minor", color="white", linewidth=0.5)
+    if every == 1:
+        axes.grid(which="minor", color="white", linewidth=0.5)
     axes.tick_params(which="minor", length=0)
 
 

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import LogitsProcessor, PreTrainedModel
 
-from hf_lrp.inputs import Sources, Vocabulary, as_set, read_sentences
+from hf_lrp.inputs import Sources, Vocabulary, as_set, generation_config_of, read_sentences
 
 
 class Prefix(NamedTuple):
@@ -41,7 +41,7 @@ class Openings:
     """
 
     def __init__(self, model: PreTrainedModel, vocabulary: Vocabulary, options: dict[str, Any]) -> None:
-        configs = (options.get("generation_config"), model.generation_config, model.config)
+        configs = (options.get("generation_config"), generation_config_of(model), model.config)
         form = vocabulary.form
         self.vocabulary = vocabulary
         self.chosen: int | None = options.get("forced_bos_token_id")

@@ -13,9 +13,11 @@ import torch
 from huggingface_hub import errors as hub_errors
 from safetensors.torch import load_file, save_file
 from tiny_checkpoint import copy_checkpoint, put_into_cache, save_checkpoint
+from tiny_models import tiny_model
+from tiny_tokenizer import nllb
 from transformers.utils import logging
 
-from hf_lrp import loading
+from hf_lrp import explain, loading
 from hf_lrp.loading import CheckpointError, load_checkpoint, quiet_transformers
 
 
@@ -246,3 +248,30 @@ def test_quiet_keeps_messages_off_and_puts_settings_back(checkpoint, capfd):
 def test_quiet_lets_warnings_of_hf_lrp_through():
     with quiet_transformers(), pytest.warns(UserWarning, match="kept"):
         warnings.warn("kept", stacklevel=1)
+
+
+def multilingual(folder):
+    """A tiny NLLB with real language codes."""
+    tokenizer = nllb(tgt_lang=None)
+    tokenizer.save_pretrained(folder)
+    tiny_model("m2m_100", vocab_size=len(tokenizer), decoder_start_token_id=2).save_pretrained(folder)
+    return folder
+
+
+def test_languages_of_a_multilingual_model(tmp_path):
+    model, tokenizer = load_checkpoint(multilingual(tmp_path), "deu_Latn", "fra_Latn")
+    result = explain(model, tokenizer, "the cat", "a dog")
+    assert result.source_tokens[0] == "deu_Latn"
+    assert result.start_tokens == ("</s>", "fra_Latn")
+    assert result.conservation_error <= 1e-5
+
+
+@pytest.mark.parametrize("languages", [("xx", None), (None, "xx")])
+def test_unknown_languages_are_named(tmp_path, languages):
+    with pytest.raises(CheckpointError, match=r"'xx' is no language of .*for example: deu_Latn, eng_Latn, fra_Latn"):
+        load_checkpoint(multilingual(tmp_path), *languages)
+
+
+def test_a_model_without_languages(checkpoint):
+    with pytest.raises(CheckpointError, match=r"has no languages to choose from: leave 'fr' out"):
+        load_checkpoint(checkpoint, None, "fr")

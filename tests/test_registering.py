@@ -51,6 +51,12 @@ def test_a_registered_family_is_explained(model: Any, rule: Any) -> None:
     assert not torch.allclose(other.source[3], result.source[3])
 
 
+def test_a_model_that_cannot_generate_needs_a_target(model: Any) -> None:
+    register_family("invented", INVENTED)
+    with pytest.raises(TypeError, match="InventedForTranslation has no generate method.*pass a target"):
+        explain(model, None, SOURCE)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

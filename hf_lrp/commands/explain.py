@@ -43,6 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         one_of.add_argument(
             f"--{side}-file", metavar="FILE", help=f"{side} sentences, one per line, UTF-8; - is standard input"
         )
+    for side in ("source", "target"):
+        texts.add_argument(
+            f"--{side}-lang", metavar="CODE", help=f"{side} language of a multilingual model, such as eng_Latn"
+        )
     _add_method(parser.add_argument_group("method"))
     _add_outputs(
         parser.add_argument_group(
@@ -111,7 +115,7 @@ def run(args: argparse.Namespace) -> None:
     from hf_lrp.loading import load_checkpoint, quiet_transformers
 
     with quiet_transformers(unless=args.debug):
-        model, tokenizer = load_checkpoint(args.model)
+        model, tokenizer = load_checkpoint(args.model, args.source_lang, args.target_lang)
         results = explain(
             model,
             tokenizer,
