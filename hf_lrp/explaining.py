@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 from hf_lrp.audio import read_audio
 from hf_lrp.contributions import Contributions
 from hf_lrp.families import family_of
-from hf_lrp.inputs import generation_config_of, Described, Sources, Vocabulary, read_predictions, read_sources
+from hf_lrp.inputs import Described, Sources, Vocabulary, generation_config_of, read_predictions, read_sources
 from hf_lrp.memory import generation_batch_size, memory_limit
 from hf_lrp.patching import patched
 from hf_lrp.prefixes import Openings, Prefix, draw_from_pool, generate_targets, read_targets, shuffle_targets
