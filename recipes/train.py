@@ -33,7 +33,7 @@ from hf_lrp.training.averaging import average_checkpoints, latest_checkpoints
 from hf_lrp.training.data import encode_pairs, hold_out, load_pairs, nested_subset
 from hf_lrp.training.monitoring import ContributionCallback
 from hf_lrp.training.tokenization import marian_config, train_tokenizer
-from hf_lrp.training.trainer import TranslationTrainer, last_whole_checkpoint
+from hf_lrp.training.trainer import TranslationTrainer, is_finished, last_whole_checkpoint
 
 BEAMS = 4
 
@@ -151,7 +151,9 @@ def run(config: dict[str, Any], output: Path) -> None:
     if trainer.is_world_process_zero():
         print(report)
         write_atomically(output / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
-    trainer.train(resume_from_checkpoint=last_whole_checkpoint(output))
+    last = last_whole_checkpoint(output)
+    if last is None or not is_finished(last, arguments):
+        trainer.train(resume_from_checkpoint=last)
     if trainer.is_world_process_zero():
         averaged = output / "averaged"
         number = min(config["average"], len(list(output.glob("checkpoint-*"))))

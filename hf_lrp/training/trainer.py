@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer, TrainerCallback
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer, TrainerCallback, TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from hf_lrp.inputs import Side, Vocabulary
@@ -203,6 +204,14 @@ def last_whole_checkpoint(run: str | os.PathLike[str]) -> Path | None:
     """The latest checkpoint of a run that was written to its end, or None."""
     folders = [folder for folder in Path(run).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if (folder / COMPLETE).is_file()]
     return max(folders, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+
+
+def is_finished(checkpoint: Path, args: TranslationTrainingArguments) -> bool:
+    """True if a checkpoint is the last one of its run, which `Trainer.train` would train one step too far."""
+    state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+    steps_per_epoch = state.max_steps / max(state.num_train_epochs, 1)
+    steps = args.max_steps if args.max_steps > 0 else round(steps_per_epoch * args.num_train_epochs)
+    return state.global_step >= steps
 
 
 class _Epochs(TrainerCallback):
