@@ -1,0 +1,291 @@
+"""Minimum Risk Training (Shen et al. 2016, as in Voita et al. 2021): the expected risk over sampled candidates.
+
+For a source x with distinct candidates y, the loss is  Σ_y P̃(y|x) Δ(y)  with  P̃(y|x) = P(y|x)^α / Σ_y' P(y'|x)^α.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple, cast
+
+import torch
+from accelerate.utils import extract_model_from_parallel
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from hf_lrp.training.candidates import Candidates, end_tokens, sample_candidates, start_token
+from hf_lrp.training.risks import Risk, negative_sentence_bleu
+
+_IGNORED = -100
+_EVEN = 0.85  # within a chunk, the shortest candidate has at least this share of the longest one's tokens,
+_SMALL = 512  # unless the chunk has fewer tokens than this
+
+
+@dataclass(frozen=True)
+class MinimumRiskSettings:
+    """``number`` samples of each source, sharpness ``alpha``, the ``risk``, and the target tokens scored at a time."""
+
+    number: int = 50
+    alpha: float = 0.005
+    risk: Risk = negative_sentence_bleu
+    chunk_tokens: int = 8192
+
+
+@dataclass(frozen=True)
+class MinimumRiskStatistics:
+    """Sums over sentences, which can be added over micro-batches and processes; seconds as seen by the CPU.
+
+    BLEU is minus the risk, over all samples (``mean_bleu``) and of each source's best sample (``best_bleu``): the
+    reference counts only if it was drawn. ``distinct``: number of candidates, with the reference; ``entropy`` of P̃ in
+    nats. ``scoring_seconds`` holds the forward passes, not the backward pass.
+    """
+
+    sentences: float = 0.0
+    expected_risk: float = 0.0
+    mean_bleu: float = 0.0
+    best_bleu: float = 0.0
+    distinct: float = 0.0
+    entropy: float = 0.0
+    sampling_seconds: float = 0.0
+    scoring_seconds: float = 0.0
+    risk_seconds: float = 0.0
+
+    def __add__(self, other: MinimumRiskStatistics) -> MinimumRiskStatistics:
+        return MinimumRiskStatistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def means(self) -> dict[str, float]:
+        """All but the number of sentences, per sentence."""
+        values = asdict(self)
+        sentences = max(values.pop("sentences"), 1.0)
+        return {name: value / sentences for name, value in values.items()}
+
+
+class MinimumRiskOutput(NamedTuple):
+    """``loss``: the risk summed over the batch's sentences, with gradients."""
+
+    loss: Tensor
+    statistics: MinimumRiskStatistics
+
+
+def minimum_risk_step(
+    model: nn.Module, batch: Mapping[str, Tensor], *, settings: MinimumRiskSettings, seed: int
+) -> MinimumRiskOutput:
+    """Sample candidates for a batch and return their expected risk.
+
+    ``model`` may be wrapped for distributed training: the wrapper is called once, on sources and references; samples
+    are drawn and scored from the encoder states of that call, without the wrapper but in the same graph, so that one
+    backward pass has all gradients. ``batch``: as for `minimum_risk_loss`. The samples depend on ``seed``, the model
+    and the batch only (and through the encoder states on its dropout, if the model is in training mode).
+    """
+    clock = _Clock()
+    plain = _unwrap(model)
+    references = _references(batch)
+    with clock("scoring"):
+        encoded = _run_references(model, batch, references)
+    with clock("sampling"):
+        candidates = sample_candidates(
+            plain,
+            encoded.states.detach(),
+            batch["attention_mask"],
+            references,
+            settings.number,
+            seed=seed,
+            max_rows=settings.chunk_tokens,
+        )
+    with clock("risk"):
+        risks = _risks(settings.risk, candidates.ids, end_tokens(plain))
+    with clock("scoring"):
+        loss, statistics = _expected_risk(plain, encoded, candidates, risks, settings.alpha, settings.chunk_tokens)
+    return MinimumRiskOutput(loss, statistics + MinimumRiskStatistics(**clock.seconds))
+
+
+def minimum_risk_loss(
+    model: nn.Module,
+    batch: Mapping[str, Tensor],
+    candidates: Sequence[Sequence[Tensor]],
+    risks: Sequence[Sequence[float]],
+    alpha: float,
+    *,
+    chunk_tokens: int,
+) -> MinimumRiskOutput:
+    """The expected risk of given candidates, of which each source's first is the reference.
+
+    ``batch``: ``input_ids`` and ``attention_mask`` [sources, S], ``labels`` [sources, T] with -100 as padding.
+    ``candidates``: for each source distinct token ids [T], scored as they are, with the end-of-sentence token if they
+    have one. More than ``chunk_tokens`` of them are scored in chunks, whose activations are computed again in the
+    backward pass: memory grows no further, and gradients stay the same.
+    """
+    clock = _Clock()
+    drawn = Candidates([list(ids) for ids in candidates], [[1] * len(ids) for ids in candidates])
+    with clock("scoring"):
+        encoded = _run_references(model, batch, [ids[0] for ids in candidates])
+        loss, statistics = _expected_risk(_unwrap(model), encoded, drawn, risks, alpha, chunk_tokens)
+    return MinimumRiskOutput(loss, statistics + MinimumRiskStatistics(**clock.seconds))
+
+
+class _Clock:
+    """Adds up seconds by name, under the names of `MinimumRiskStatistics`."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        key = f"{name}_seconds"
+        self.seconds[key] = self.seconds.get(key, 0.0) + time.perf_counter() - start
+
+
+def _unwrap(model: nn.Module) -> PreTrainedModel:
+    return cast(PreTrainedModel, extract_model_from_parallel(model))
+
+
+def _references(batch: Mapping[str, Tensor]) -> list[Tensor]:
+    return [row[row != _IGNORED] for row in batch["labels"].cpu()]
+
+
+class _Encoded(NamedTuple):
+    """What the one call of the model gives: log-probabilities of the references [sources], and ``states``
+    [sources, S, d] of the encoder with their mask [sources, S]."""
+
+    log_probabilities: Tensor
+    states: Tensor
+    mask: Tensor
+
+
+def _run_references(model: nn.Module, batch: Mapping[str, Tensor], references: Sequence[Tensor]) -> _Encoded:
+    inputs, labels = _teacher_forcing(_unwrap(model), references)
+    output = model(
+        input_ids=batch["input_ids"],
+        attention_mask=batch["attention_mask"],
+        decoder_input_ids=inputs,
+        use_cache=False,
+    )
+    log_probabilities = _sum_log_probabilities(output.logits, labels)
+    return _Encoded(log_probabilities, output.encoder_last_hidden_state, batch["attention_mask"])
+
+
+def _teacher_forcing(model: PreTrainedModel, candidates: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The decoder's input and the labels, [candidates, T], padded to the longest."""
+    labels = pad_sequence(list(candidates), batch_first=True, padding_value=_IGNORED).to(model.device)
+    start = labels.new_full((len(labels), 1), start_token(model))
+    previous = labels[:, :-1]
+    padding = model.config.pad_token_id if model.config.pad_token_id is not None else 0
+    return torch.cat([start, previous.masked_fill(previous == _IGNORED, padding)], dim=1), labels
+
+
+def _sum_log_probabilities(logits: Tensor, labels: Tensor) -> Tensor:
+    """Log-probability of each sequence, [candidates], at least in float32."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    losses = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=_IGNORED, reduction="none")
+    return -losses.view_as(labels).sum(-1)
+
+
+def _risks(risk: Risk, candidates: Sequence[Sequence[Tensor]], ends: Sequence[int]) -> list[list[float]]:
+    """The risk of each source's candidates, given the first of them as the reference."""
+    values = []
+    for number, rows in enumerate(candidates):
+        ids = [_without_end(row.tolist(), ends) for row in rows]
+        values.append([float(value) for value in risk(ids, ids[0])])
+        if len(values[-1]) != len(ids):
+            raise ValueError(
+                f"The risk returned {len(values[-1])} values for the {len(ids)} candidates of source {number}; it "
+                "must return one per candidate."
+            )
+    return values
+
+
+def _without_end(ids: list[int], ends: Sequence[int]) -> list[int]:
+    return ids[:-1] if ids and ids[-1] in ends else ids
+
+
+def _expected_risk(
+    model: PreTrainedModel,
+    encoded: _Encoded,
+    candidates: Candidates,
+    risks: Sequence[Sequence[float]],
+    alpha: float,
+    chunk_tokens: int,
+) -> tuple[Tensor, MinimumRiskStatistics]:
+    """The risk summed over sentences, and all statistics but the seconds."""
+    log_probabilities, source, number = _score(model, encoded, candidates.ids, chunk_tokens)
+    sharpened = log_probabilities.new_full((len(risks), max(map(len, risks))), -torch.inf)
+    distribution = sharpened.index_put((source, number), alpha * log_probabilities).softmax(-1)  # P̃
+    padded = pad_sequence([torch.tensor(row, dtype=torch.float64) for row in risks], batch_first=True)
+    loss = (distribution * padded.to(distribution)).sum()
+    drawn = [
+        [(-risk, n) for risk, n in zip(*pair, strict=True) if n] for pair in zip(risks, candidates.draws, strict=True)
+    ]
+    statistics = MinimumRiskStatistics(
+        sentences=len(risks),
+        expected_risk=loss.item(),
+        mean_bleu=sum(sum(bleu * n for bleu, n in row) / sum(n for _, n in row) for row in drawn),
+        best_bleu=sum(max(bleu for bleu, _ in row) for row in drawn),
+        distinct=sum(map(len, risks)),
+        entropy=torch.special.entr(distribution.detach()).sum().item(),
+    )
+    return loss, statistics
+
+
+class _Place(NamedTuple):
+    """A candidate to score: its source, its number among the source's candidates, its length."""
+
+    source: int
+    number: int
+    length: int
+
+
+def _score(
+    model: PreTrainedModel, encoded: _Encoded, candidates: Sequence[Sequence[Tensor]], chunk_tokens: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-probabilities of all candidates, their sources, and their numbers there, each [candidates]."""
+    places = [_Place(source, 0, len(rows[0])) for source, rows in enumerate(candidates)]
+    results = [encoded.log_probabilities]
+    others = [
+        _Place(source, number, len(ids)) for source, rows in enumerate(candidates) for number, ids in enumerate(rows)
+    ]
+    chunks = list(_split([place for place in others if place.number > 0], chunk_tokens))
+    fits = sum(len(chunk) * chunk[0].length for chunk in chunks) <= chunk_tokens
+    for chunk in chunks:
+        inputs, labels = _teacher_forcing(model, [candidates[place.source][place.number] for place in chunk])
+        source = torch.tensor([place.source for place in chunk], device=labels.device)
+        arguments = (model, encoded.states, encoded.mask, source, inputs, labels)
+        # `checkpoint` keeps no activations: it computes them again, with the same dropout, in the backward pass
+        results.append(_score_chunk(*arguments) if fits else checkpoint(_score_chunk, *arguments, use_reentrant=False))
+        places += chunk
+    source, number = torch.tensor([place[:2] for place in places], device=encoded.states.device).unbind(1)
+    return torch.cat(results), source, number
+
+
+def _split(places: Sequence[_Place], chunk_tokens: int) -> Iterator[list[_Place]]:
+    """Chunks of at most so many tokens, padding included, from the longest candidate to the shortest."""
+    chunk: list[_Place] = []
+    for place in sorted(places, key=lambda place: place.length, reverse=True):
+        if chunk:
+            longest = chunk[0].length
+            padded = place.length < _EVEN * longest and len(chunk) * longest >= _SMALL
+            if padded or (len(chunk) + 1) * longest > chunk_tokens:
+                yield chunk
+                chunk = []
+        chunk.append(place)
+    if chunk:
+        yield chunk
+
+
+def _score_chunk(
+    model: PreTrainedModel, states: Tensor, mask: Tensor, source: Tensor, inputs: Tensor, labels: Tensor
+) -> Tensor:
+    output = cast(Any, model)(
+        encoder_outputs=(states[source],),
+        attention_mask=mask[source],
+        decoder_input_ids=inputs,
+        use_cache=False,
+    )
+    return _sum_log_probabilities(output.logits, labels)
