@@ -308,8 +308,8 @@ def test_no_english_sentence_has_two_translations():
 
 def test_there_are_many_sentences_of_moderate_length():
     first, second = ({english for english, _ in toy_pairs(20_000, seed)} for seed in (1, 2))
-    # of N equally frequent sentences, two samples of n share n² / N; here some are frequent, so N is at least
-    assert len(first) * len(second) / len(first & second) > 1e5
+    # two samples of n out of N equally frequent sentences share n² / N; more if some are frequent
+    assert len(first) * len(second) / len(first & second) > 1e6
     assert 6 < sum(len(english.split()) for english in first) / len(first) < 12
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import datasets
 import pytest
-from datasets import Dataset, IterableDataset
+from datasets import Dataset, DatasetInfo, Features, IterableDataset, Translation
 from tiny_tokenizer import tiny_tokenizer
 
 from hf_lrp.training.data import encode_pairs, hold_out, load_pairs, nested_subset, source_key
@@ -79,6 +79,36 @@ def test_every_kind_of_file_gives_the_same_pairs(tmp_path, streaming):
         assert texts(pairs) == ROWS, data
         assert numbers(pairs) == [0, 1, 2, 3], data
         assert set(next(iter(pairs))) == {"source", "target", "example"}
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_datasets_of_the_hub(monkeypatch, streaming):
+    rows = [{"translation": {"fr": target, "en": source}} for source, target in ROWS]
+    table = Dataset.from_list(rows, features=Features(translation=Translation(["fr", "en"])), split="train")
+    info = DatasetInfo(splits=[{"name": "train", "num_examples": len(ROWS)}])
+    stream = IterableDataset(table.to_iterable_dataset()._ex_iterable, info=info, split=table.split)
+    calls = []
+
+    def load_dataset(*arguments, **options):
+        calls.append((arguments, options))
+        return stream if streaming else table
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    pairs = load_pairs("wmt/wmt14", config="fr-en", split="train", streaming=streaming)
+    assert calls == [(("wmt/wmt14", "fr-en"), {"split": "train", "streaming": streaming})]
+    assert texts(pairs) == ROWS
+    assert set(numbers(nested_subset(pairs, 3, seed=1))) < {0, 1, 2, 3}
+
+
+def test_a_dataset_that_the_hub_does_not_have(monkeypatch):
+    def load_dataset(*arguments, **options):
+        raise ConnectionError("Couldn't reach the Hub")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(
+        FileNotFoundError, match="no/such is not a file here, and not found on the Hub either: Couldn't"
+    ):
+        load_pairs("no/such")
 
 
 def test_columns_can_be_swapped(tmp_path):

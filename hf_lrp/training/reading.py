@@ -64,10 +64,12 @@ def kind_of_files(files: Sequence[Path]) -> str:
 
 
 def load_table(*arguments: Any, **options: Any) -> Any:
+    datasets = import_datasets()
     try:
-        return import_datasets().load_dataset(*arguments, **options)
-    except import_datasets().exceptions.DatasetNotFoundError as error:
-        raise FileNotFoundError(f"{arguments[0]} is neither a file here nor a dataset on the Hub.") from error
+        return datasets.load_dataset(*arguments, **options)
+    except (datasets.exceptions.DatasetNotFoundError, ConnectionError) as error:
+        name = arguments[0]
+        raise FileNotFoundError(f"{name} is not a file here, and not found on the Hub either: {error}") from error
 
 
 def _lines(path: Path) -> Iterator[str]:
