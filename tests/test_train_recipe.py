@@ -1,0 +1,113 @@
+"""Every training recipe, end to end, on a corpus that the project makes itself."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from hf_lrp import explain
+from hf_lrp.training.toy_corpus import toy_pairs
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+SMALL = {
+    "data.config": "null",
+    "data.test": 6,
+    "data.validation": 6,
+    "tokenizer.vocab_size": 160,
+    "model.d_model": 16,
+    "model.layers": 1,
+    "model.heads": 2,
+    "model.ffn_dim": 24,
+    "training.source_tokens": 400,
+    "training.device_tokens": 200,
+    "training.max_steps": 4,
+    "training.save_steps": 2,
+    "training.eval_steps": 2,
+    "training.logging_steps": 1,
+    "training.candidates": 3,
+    "training.use_cpu": "true",
+    "training.report_to": "none",
+    "training.disable_tqdm": "true",
+    "training.dataloader_pin_memory": "false",
+    "contributions.every": 2,
+    "contributions.sentences": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Any:
+    spec = importlib.util.spec_from_file_location("train_recipe", RECIPES / "train.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "toy.tsv"
+    path.write_text("".join(f"{english}\t{french}\n" for english, french in toy_pairs(200, seed=1)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+def train(recipe: Any, config: str, corpus: Path, output: Path, **settings: Any) -> dict[str, Any]:
+    changes = SMALL | settings
+    if config.startswith("wmt14"):
+        changes |= {"data.subset": 150}
+    options = [option for name, value in changes.items() for option in ("--set", f"{name}={value}")]
+    path = RECIPES / "configs" / f"{config}.yaml"
+    recipe.main([str(path), "--data", str(corpus), "--output", str(output), *options])
+    return json.loads((output / "results.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("corpus_name", ["tatoeba-mini", "wmt14-en-fr"])
+@pytest.mark.parametrize("kind", ["base", "wd-source", "wd-target", "mrt"])
+def test_a_recipe_runs_from_text_to_scores(recipe: Any, corpus: Path, runs: Path, corpus_name: str, kind: str) -> None:
+    name = f"{corpus_name}-{kind}"
+    settings = {}
+    if kind == "mrt":
+        start = runs / f"{corpus_name}-base" / "averaged"
+        if not start.exists():
+            train(recipe, f"{corpus_name}-base", corpus, start.parent)
+        settings["start_from"] = start
+    results = train(recipe, name, corpus, runs / name, **settings)
+    assert results["sentences"] == 6 and 0 <= results["bleu"] <= 100
+    lines = (runs / name / "contributions.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 2, 4]
+    averaged = runs / name / "averaged"
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(averaged), AutoTokenizer.from_pretrained(averaged)
+    result = explain(model.eval(), tokenizer, *toy_pairs(1, seed=2)[0])
+    assert result.conservation_error <= 1e-5
+
+
+def test_a_finished_run_is_not_trained_again(recipe: Any, corpus: Path, runs: Path) -> None:
+    first = train(recipe, "tatoeba-mini-base", corpus, runs / "again")
+    weights = (runs / "again" / "checkpoint-4" / "model.safetensors").stat().st_mtime_ns
+    assert train(recipe, "tatoeba-mini-base", corpus, runs / "again") == first
+    assert (runs / "again" / "checkpoint-4" / "model.safetensors").stat().st_mtime_ns == weights
+
+
+def test_configs_build_on_each_other(recipe: Any) -> None:
+    config = recipe.read_config(RECIPES / "configs" / "wmt14-en-fr-mrt.yaml")
+    assert config["model"]["d_model"] == 512 and config["training"]["candidates"] == 50
+    assert config["training"]["schedule_scale"] is None
+    changed = recipe.with_settings(config, ["training.candidates=7", "model.d_model=64"])
+    assert (changed["training"]["candidates"], changed["model"]["d_model"], changed["model"]["layers"]) == (7, 64, 6)
+
+
+def test_bad_configs(recipe: Any, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"There is no config .*tatoeba-mini-base\.yaml"):
+        recipe.read_config(tmp_path / "none.yaml")
+    (tmp_path / "broken.yaml").write_text("a: [")
+    with pytest.raises(SystemExit, match=r"broken\.yaml is not valid YAML"):
+        recipe.read_config(tmp_path / "broken.yaml")
+    with pytest.raises(SystemExit, match="--set takes section.name=value, got 'training'"):
+        recipe.with_settings({}, ["training"])
