@@ -322,6 +322,7 @@ class _Encoder(NamedTuple):
     max_ratio: float
 
     def fingerprint(self) -> str:
+        """Raise the number whenever the same input gives another result, or old results are read from the cache."""
         return digest("encode 1", tokenizer_fingerprint(self.tokenizer), self.max_length, self.max_ratio)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list]:
@@ -374,7 +375,7 @@ def _encoded_rows(pairs: IterableDataset, encoder: _Encoder, report: DropReport)
 
 def _map(pairs: Dataset, function: Any, features: Any, name: str, workers: int | None) -> Dataset:
     """`pairs.map`, in several processes; found in the cache by `name`, as tokenizers do not always hash alike."""
-    workers = workers or min(len(os.sched_getaffinity(0)), 1 + len(pairs) // _WORTH_A_PROCESS)
+    workers = workers or min(_cores(), 1 + len(pairs) // _WORTH_A_PROCESS)
     with _one_thread_each(workers):
         return pairs.map(
             function,
@@ -384,6 +385,12 @@ def _map(pairs: Dataset, function: Any, features: Any, name: str, workers: int |
             features=features,
             new_fingerprint=digest(pairs._fingerprint, name),
         )
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager
