@@ -135,11 +135,13 @@ def run(config: dict[str, Any], output: Path) -> None:
     arguments = TranslationTrainingArguments(output_dir=str(output), **config["training"])
     set_seed(arguments.seed)
     output.mkdir(parents=True, exist_ok=True)
-    train, validation, test = prepare_data(config, arguments.seed)
+    with PartialState().main_process_first():  # the others find it in the cache
+        train, validation, test = prepare_data(config, arguments.seed)
     model, tokenizer = prepare_model(config, train, output)
     limits = {name: config["data"][name] for name in ("max_length", "max_ratio")}
-    encoded, report = encode_pairs(train, tokenizer, **limits)
-    held_out, _ = encode_pairs(validation, tokenizer, **limits)
+    with PartialState().main_process_first():
+        encoded, report = encode_pairs(train, tokenizer, **limits)
+        held_out, _ = encode_pairs(validation, tokenizer, **limits)
     trainer = TranslationTrainer(model, arguments, encoded, held_out, tokenizer=tokenizer)
     settings = config.get("contributions")
     if settings:
