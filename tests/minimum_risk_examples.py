@@ -4,9 +4,8 @@ import itertools
 
 import torch
 from slow_minimum_risk import slow_log_probability
-from tiny_models import EOS, PAD, random_ids
+from tiny_models import EOS, PAD, random_ids, tiny_model
 from torch.nn.utils.rnn import pad_sequence
-from transformers import MarianConfig, MarianMTModel
 
 from hf_lrp.training.candidates import sample_candidates
 
@@ -32,31 +31,12 @@ def references_of(batch):
     return [row[row != -100] for row in batch["labels"]]
 
 
-def toy_model(dtype=torch.float64):
+def toy_model():
     """End 0, words 1 to 3, and padding 4, which has no probability."""
-    model = MarianMTModel(
-        MarianConfig(
-            vocab_size=5,
-            d_model=8,
-            encoder_layers=1,
-            decoder_layers=1,
-            encoder_attention_heads=2,
-            decoder_attention_heads=2,
-            encoder_ffn_dim=16,
-            decoder_ffn_dim=16,
-            max_position_embeddings=16,
-            pad_token_id=4,
-            eos_token_id=0,
-            decoder_start_token_id=4,
-        )
-    )
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "embed_positions" not in name:
-                parameter.normal_(0, 0.5, generator=generator)
-        model.final_logits_bias[0, 4] = -1e4
-    return model.eval().to(dtype)
+    special = {"pad_token_id": 4, "eos_token_id": 0, "decoder_start_token_id": 4}
+    model = tiny_model(vocab_size=5, decoder_vocab_size=5, dtype=torch.float64, **special)
+    model.final_logits_bias[0, 4] = -1e4
+    return model
 
 
 def all_sequences(length):
