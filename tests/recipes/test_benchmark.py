@@ -17,7 +17,7 @@ def benchmark(monkeypatch):
     spec = importlib.util.spec_from_file_location("benchmark", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "transformer_base", lambda: tiny_model(max_position_embeddings=64))
+    monkeypatch.setattr(module, "transformer_base", lambda family="marian": tiny_model(max_position_embeddings=64))
     monkeypatch.setattr(module, "VOCABULARY", 39)
     monkeypatch.setattr(module, "peak_memory", lambda *_: 123 * 2**20)  # measured in a process of its own
     return module
@@ -31,7 +31,9 @@ def test_a_quick_run_writes_all_figures(benchmark, tmp_path, capsys):
     assert set(result["comparison"]["seconds"]) >= {"forward", "forward + T backward", "explain"}
     assert all(value > 0 for value in result["comparison"]["seconds"].values())
     assert [row["length"] for row in result["growth"]] == [10, 20]
-    assert "explain takes" in capsys.readouterr().out
+    assert set(figures["families"]) == {*benchmark.BART_LIKE, *benchmark.OTHERS}
+    output = capsys.readouterr().out
+    assert "explain takes" in output and "of Marian's" in output
 
 
 def test_peak_memory_sees_what_is_freed_again(benchmark, monkeypatch):

@@ -23,7 +23,7 @@ from hf_lrp.training.batching import collate
 from hf_lrp.training.monitoring import ContributionCallback
 from hf_lrp.training.trainer import TranslationTrainer, last_whole_checkpoint
 
-SCRIPT = Path(__file__).parent / "training_script.py"
+SCRIPT = Path(__file__).parents[1] / "training_script.py"
 MRT = {"objective": "mrt", "candidates": 6, "sharpness": 0.5, "learning_rate": 0.5}
 
 

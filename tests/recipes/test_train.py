@@ -11,7 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from hf_lrp import explain
 from hf_lrp.training.toy_corpus import toy_pairs
 
-RECIPES = Path(__file__).parents[1] / "recipes"
+RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = {
     "data.config": "null",
     "data.test": 6,

@@ -10,8 +10,8 @@ import torch
 from tiny_models import tiny_model
 from transformers import AutoModelForSeq2SeqLM
 
-RECIPE = Path(__file__).parents[1] / "recipes" / "spelling_to_sound.py"
-SHARED = Path(os.environ.get("HF_LRP_SHARED", Path(__file__).parents[2] / "shared"))
+RECIPE = Path(__file__).parents[2] / "recipes" / "spelling_to_sound.py"
+SHARED = Path(os.environ.get("HF_LRP_SHARED", Path(__file__).parents[3] / "shared"))
 CHECKPOINT = SHARED / "models" / "bart-g2p-us"
 
 
