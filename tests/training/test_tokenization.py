@@ -143,7 +143,7 @@ for joint in (True, False):
 
 def test_the_same_pairs_give_the_same_files(tmp_path):
     for run in ("1", "2"):
-        subprocess.run([sys.executable, "-c", PROGRAM, str(Path(__file__).parents[1]), str(tmp_path / run)], check=True)
+        subprocess.run([sys.executable, "-c", PROGRAM, str(Path(__file__).parent), str(tmp_path / run)], check=True)
     for joint in ("True", "False"):
         first, second = (
             {path.name: path.read_bytes() for path in (tmp_path / run / joint).iterdir()} for run in ("1", "2")
