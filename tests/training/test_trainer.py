@@ -91,8 +91,10 @@ def test_the_number_of_processes_does_not_matter(tmp_path: Path, settings: dict[
 
 @pytest.mark.parametrize(
     "settings",
-    [{"dropout": 0.3, "source_word_dropout": 0.2, "target_word_dropout": 0.2}, MRT | {"dropout": 0.1}],
-    ids=["mle", "mrt"],
+    [
+        pytest.param({"dropout": 0.3, "source_word_dropout": 0.2, "target_word_dropout": 0.2}, id="mle"),
+        pytest.param(MRT | {"dropout": 0.1}, id="mrt", marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path: Path, settings: dict[str, Any]) -> None:
     """Killed once hard while it trains; the second start ends with the same losses and weights."""
