@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from slow_propagation import Stack, describe, modules_of, slow_propagate
+from test_blocks import double
 from test_patching import assert_same, is_patched, unchanged
 from tiny_models import (
     ALL_FAMILIES,
@@ -281,16 +282,6 @@ def test_half_precision_is_explained_in_a_float32_copy(family: str) -> None:
     for result, wanted in zip(results, expected, strict=True):
         assert result.dtype == "float32" and any("float16" in note for note in result.notes)
         assert_close(result, wanted, 1e-6)
-
-
-def double(module: nn.Module, args: Any, output: Any) -> Any:
-    """A forward hook."""
-    if isinstance(output, Tensor):
-        return 2 * output
-    if isinstance(output, tuple):
-        return (2 * output[0], *output[1:])
-    output.last_hidden_state = 2 * output.last_hidden_state
-    return output
 
 
 def layers(model: Any) -> Iterator[nn.Module]:

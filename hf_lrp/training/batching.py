@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-IGNORED_LABEL = -100
+from hf_lrp.inputs import IGNORED_LABEL
+
 TARGET_FACTOR = 1.5  # a micro-batch has up to this many times as many target tokens as its budget of source tokens
 
 

@@ -61,7 +61,7 @@ def sample_candidates(
     uniform = uniform.clamp(max=_BELOW_ONE)
     size = max(1, max_rows // number)
     leaves: list[_Leaves] = []
-    with torch.no_grad(), _evaluating(model):
+    with torch.no_grad(), evaluating(model):
         for start in range(0, len(references), size):
             part = slice(start, start + size)
             for found in _grow(model, encoder_states[part], attention_mask[part], limits[part], uniform[:, part]):
@@ -78,7 +78,8 @@ def _limit(model: PreTrainedModel, length: int) -> int:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; afterwards each module has its own mode again."""
     flags = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

@@ -19,10 +19,10 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from hf_lrp.inputs import IGNORED_LABEL
 from hf_lrp.training.candidates import Candidates, end_tokens, sample_candidates, start_token
 from hf_lrp.training.risks import Risk, negative_sentence_bleu
 
-_IGNORED = -100
 _EVEN = 0.85  # within a chunk, the shortest candidate has at least this share of the longest one's tokens,
 _SMALL = 512  # unless the chunk has fewer tokens than this
 
@@ -148,7 +148,7 @@ def _unwrap(model: nn.Module) -> PreTrainedModel:
 
 
 def _references(batch: Mapping[str, Tensor]) -> list[Tensor]:
-    return [row[row != _IGNORED] for row in batch["labels"].cpu()]
+    return [row[row != IGNORED_LABEL] for row in batch["labels"].cpu()]
 
 
 class _Encoded(NamedTuple):
@@ -174,17 +174,17 @@ def _run_references(model: nn.Module, batch: Mapping[str, Tensor], references: S
 
 def _teacher_forcing(model: PreTrainedModel, candidates: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """The decoder's input and the labels, [candidates, T], padded to the longest."""
-    labels = pad_sequence(list(candidates), batch_first=True, padding_value=_IGNORED).to(model.device)
+    labels = pad_sequence(list(candidates), batch_first=True, padding_value=IGNORED_LABEL).to(model.device)
     start = labels.new_full((len(labels), 1), start_token(model))
     previous = labels[:, :-1]
     padding = model.config.pad_token_id if model.config.pad_token_id is not None else 0
-    return torch.cat([start, previous.masked_fill(previous == _IGNORED, padding)], dim=1), labels
+    return torch.cat([start, previous.masked_fill(previous == IGNORED_LABEL, padding)], dim=1), labels
 
 
 def _sum_log_probabilities(logits: Tensor, labels: Tensor) -> Tensor:
     """Log-probability of each sequence, [candidates], at least in float32."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    losses = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=_IGNORED, reduction="none")
+    losses = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL, reduction="none")
     return -losses.view_as(labels).sum(-1)
 
 

@@ -13,6 +13,7 @@ from transformers import TrainerCallback
 from hf_lrp.contributions import Contributions
 from hf_lrp.explaining import explain
 from hf_lrp.files import write_atomically
+from hf_lrp.training.candidates import evaluating
 
 Prefix = Literal["reference", "model", "random"]
 PREFIXES: tuple[Prefix, ...] = ("reference", "model", "random")
@@ -71,18 +72,12 @@ class ContributionCallback(TrainerCallback):
     def _measure(self) -> dict[str, float]:
         """By prefix type and quantity, averages over sentences of averages over steps from the second on."""
         model, tokenizer = self._trainer.model, self._trainer.processing_class
-        training = {module: module.training for module in model.modules()}
-        model.eval()
-        try:
-            with torch.random.fork_rng():
-                results = {}
-                for prefix in self._prefixes:
-                    targets = None if prefix == "model" else self._targets
-                    options: dict[str, Any] = {"num_beams": 1} if prefix == "model" else {}
-                    results[prefix] = explain(model, tokenizer, self._sources, targets, prefix=prefix, **options)
-        finally:
-            for module, flag in training.items():
-                module.training = flag
+        results = {}
+        with evaluating(model), torch.random.fork_rng():
+            for prefix in self._prefixes:
+                targets = None if prefix == "model" else self._targets
+                options: dict[str, Any] = {"num_beams": 1} if prefix == "model" else {}
+                results[prefix] = explain(model, tokenizer, self._sources, targets, prefix=prefix, **options)
         return {f"{prefix}/{name}": value for prefix, r in results.items() for name, value in _means(r).items()}
 
     def _keep_until(self, step: int) -> None:

@@ -18,9 +18,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTraine
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from hf_lrp.inputs import Side, Vocabulary
+from hf_lrp.inputs import IGNORED_LABEL, Side, Vocabulary
 from hf_lrp.training.arguments import TranslationTrainingArguments
-from hf_lrp.training.batching import IGNORED_LABEL, TokenBudgetBatchSampler, collate
+from hf_lrp.training.batching import TokenBudgetBatchSampler, collate
 from hf_lrp.training.minimum_risk import MinimumRiskSettings, MinimumRiskStatistics, minimum_risk_step
 from hf_lrp.training.risks import Risk, TextRisk, negative_sentence_bleu
 from hf_lrp.training.schedule import transformer_schedule
