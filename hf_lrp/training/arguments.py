@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import cast
 
 from transformers import Seq2SeqTrainingArguments
-from transformers.trainer_pt_utils import AcceleratorConfig
 
 OBJECTIVES = ("mle", "mrt")
 RISKS = ("bleu", "chrf")
@@ -25,6 +23,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     )
     source_tokens: int = field(default=16_000, metadata={"help": "Source tokens per update, over all processes."})
     device_tokens: int = field(default=4_000, metadata={"help": "Source tokens per micro-batch, padding included."})
+    stream_buffer: int = field(
+        default=100_000, metadata={"help": "Pairs of a streamed corpus that are sorted by length at a time."}
+    )
     schedule_scale: float | None = field(
         default=None,
         metadata={
@@ -61,6 +62,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             0 < self.device_tokens <= self.source_tokens,
             f"device_tokens ({self.device_tokens}) must be positive and at most source_tokens ({self.source_tokens}).",
         )
+        _require(self.stream_buffer > 0, f"stream_buffer must be positive, got {self.stream_buffer}.")
         if self.schedule_scale is not None:
             self.learning_rate = 1.0
         super().__post_init__()
@@ -69,7 +71,6 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             self.n_gpu <= 1,
             f"There are {self.n_gpu} devices in one process. Start one process per device: accelerate launch.",
         )
-        cast(AcceleratorConfig, self.accelerator_config).even_batches = False
         self.gradient_accumulation_steps = self._accumulation()
 
     @property

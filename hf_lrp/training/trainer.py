@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable
 from dataclasses import astuple
@@ -16,17 +17,20 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer, TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, has_length
 
+from hf_lrp.files import write_atomically
 from hf_lrp.inputs import IGNORED_LABEL, Side, Vocabulary
 from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import TokenBudgetBatchSampler, collate
 from hf_lrp.training.minimum_risk import MinimumRiskSettings, MinimumRiskStatistics, minimum_risk_step
 from hf_lrp.training.risks import Risk, TextRisk, negative_sentence_bleu
 from hf_lrp.training.schedule import transformer_schedule
+from hf_lrp.training.streaming import BEGINNING, Position, TokenBudgetStream
 from hf_lrp.training.word_dropout import WordDropout, sentence_seeds
 
 COMPLETE = "complete"
+STREAM_POSITION = "stream.json"
 _SIDES: dict[Side, str] = {"source": "input_ids", "target": "decoder_input_ids"}
 
 
@@ -35,12 +39,13 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     Datasets have the columns of :func:`hf_lrp.training.data.encode_pairs`. An update is the same micro-batches however
     many processes share them, losses are divided by what the whole update holds, and all that is random except dropout
-    in the model depends on the seed, the epoch and the examples alone.
+    in the model depends on the seed, the epoch and the examples alone. The training set may be a stream, which is read
+    again and again until `max_steps`.
 
     Args:
         model: an encoder-decoder model; for minimum risk, a trained one.
         args: the settings.
-        train_dataset, eval_dataset: encoded pairs.
+        train_dataset, eval_dataset: encoded pairs, those for training as a table or a stream.
         tokenizer: the model's.
         risk: a risk of one's own for minimum risk training, see :mod:`hf_lrp.training.risks`; default: `args.risk`.
         callbacks: as of `Trainer`.
@@ -63,6 +68,12 @@ class TranslationTrainer(Seq2SeqTrainer):
     ) -> None:
         self._statistics = MinimumRiskStatistics()
         self._sampler: TokenBudgetBatchSampler | None = None
+        self._trained: Position | None = None  # the latest update of a stream
+        self._checkpoint: Path | None = None  # that training continues from
+        if _is_stream(train_dataset) and args.max_steps <= 0:
+            raise ValueError(
+                "The end of a stream is not known in advance: say with max_steps how many updates to train."
+            )
         super().__init__(
             model=model,
             args=args,
@@ -94,12 +105,14 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Micro-batches of about equal length; processes take turns."""
         if self.train_dataset is None:
             raise ValueError("Training needs a train_dataset.")
+        if _is_stream(self.train_dataset):
+            return self._stream_loader()
         self._sampler = TokenBudgetBatchSampler(
             self.train_dataset["source_length"],
             self.train_dataset["target_length"],
             tokens=self.args.device_tokens,
             batches_per_update=self.args.batches_per_update,
-            seed=self.args.data_seed if self.args.data_seed is not None else self.args.seed,
+            seed=self._data_seed,
         )
         loader = DataLoader(
             self.train_dataset,
@@ -108,7 +121,40 @@ class TranslationTrainer(Seq2SeqTrainer):
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,
         )
-        return self.accelerator.prepare(loader)
+        even = self.accelerator.even_batches
+        self.accelerator.even_batches = False  # updates are whole; evaluation, which gathers batch by batch, needs it
+        try:
+            return self.accelerator.prepare(loader)
+        finally:
+            self.accelerator.even_batches = even
+
+    def _stream_loader(self) -> DataLoader:
+        """Micro-batches that are dealt to processes by the stream itself.
+
+        Accelerate would have one process read for all and cut its batches in pieces of one size.
+        """
+        start, skipped = BEGINNING, 0
+        if self._checkpoint is not None and not self.args.ignore_data_skip:
+            start, steps = _read_position(self._checkpoint)
+            skipped = steps % self.args.max_steps * self.args.gradient_accumulation_steps  # as Trainer does
+        stream = TokenBudgetStream(
+            self.train_dataset,
+            self.data_collator,
+            tokens=self.args.device_tokens,
+            batches_per_update=self.args.batches_per_update,
+            seed=self._data_seed,
+            buffer=self.args.stream_buffer,
+            process=self.args.process_index,
+            processes=self.args.world_size,
+            start=start,
+            skipped=skipped,
+        )
+        workers = min(1, self.args.dataloader_num_workers)  # `datasets` would divide a stream among several
+        return DataLoader(stream, batch_size=None, num_workers=workers, pin_memory=self.args.dataloader_pin_memory)
+
+    @property
+    def _data_seed(self) -> int:
+        return self.args.data_seed if self.args.data_seed is not None else self.args.seed
 
     def start_epoch(self, epoch: int) -> None:
         """Draw the batches of this epoch; also after resuming in the middle of it."""
@@ -130,7 +176,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def compute_loss(
         self,
         model: nn.Module,
-        inputs: dict[str, Tensor],
+        inputs: dict[str, Any],
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
@@ -140,6 +186,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             loss = _cross_entropy(outputs.logits, inputs["labels"], 0.0) / inputs["labels"].ne(IGNORED_LABEL).sum()
             return (loss, outputs) if return_outputs else loss
         assert num_items_in_batch is not None
+        if "position" in inputs:
+            self._trained = Position(*inputs["position"])
         inputs = self._drop_words(inputs)
         if self.args.objective == "mrt":
             seed = _fold(self.args.seed, self._epoch, *inputs["example"].tolist())
@@ -152,7 +200,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         loss = loss * self.args.world_size / num_items_in_batch  # processes are averaged over
         return (loss, outputs) if return_outputs else loss
 
-    def _drop_words(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _drop_words(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Inputs with some tokens replaced, by word dropout of either side; labels stay."""
         inputs = dict(inputs)
         masks = {"source": inputs["attention_mask"], "target": inputs["labels"].ne(IGNORED_LABEL)}
@@ -165,6 +213,9 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     @property
     def _epoch(self) -> int:
+        """Of the batch that is trained on; the pass over the data, if they are a stream."""
+        if self._trained is not None:
+            return self._trained.data_pass
         return self._sampler.epoch if self._sampler is not None else 0
 
     # Optimisation and reports
@@ -191,12 +242,31 @@ class TranslationTrainer(Seq2SeqTrainer):
             logs |= total.means() if total.sentences else {}
         super().log(logs, start_time)
 
+    # Checkpoints
+
+    def train(
+        self,
+        resume_from_checkpoint: str | os.PathLike[str] | bool | None = None,
+        trial: Any = None,
+        ignore_keys_for_eval: list[str] | None = None,
+    ) -> TrainOutput:
+        """As of `Trainer`; to resume from `True` is to resume from the last checkpoint that is whole."""
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir) or True
+        known = resume_from_checkpoint is not None and not isinstance(resume_from_checkpoint, bool)
+        self._checkpoint = Path(resume_from_checkpoint) if known else None
+        return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
+
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Checkpoints are marked once they are whole: a killed run continues from the last one that is."""
         super()._save_checkpoint(model, trial)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            if self._trained is not None:
+                position = {"pass": self._trained.data_pass, "update": self._trained.update}
+                position["step"] = self.state.global_step
+                write_atomically(folder / STREAM_POSITION, json.dumps(position).encode())
             (folder / COMPLETE).touch()
 
 
@@ -204,6 +274,19 @@ def last_whole_checkpoint(run: str | os.PathLike[str]) -> Path | None:
     """The latest checkpoint of a run that was written to its end, or None."""
     folders = [folder for folder in Path(run).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if (folder / COMPLETE).is_file()]
     return max(folders, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+
+
+def _is_stream(dataset: Any) -> bool:
+    return dataset is not None and not has_length(dataset)
+
+
+def _read_position(checkpoint: Path) -> tuple[Position, int]:
+    """The update of the stream to continue with, and how many were trained before."""
+    path = checkpoint / STREAM_POSITION
+    if not path.is_file():
+        raise ValueError(f"{checkpoint} was not trained on a stream: it does not say where to continue in one.")
+    latest = json.loads(path.read_text(encoding="utf-8"))
+    return Position(latest["pass"], latest["update"] + 1), latest["step"]
 
 
 def is_finished(checkpoint: Path, args: TranslationTrainingArguments) -> bool:
