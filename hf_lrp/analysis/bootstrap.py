@@ -24,7 +24,7 @@ def bootstrap_mean(
     """The mean over sentences, with a percentile interval from drawing sentences with replacement.
 
     Sentences, not steps, are drawn: the steps of a sentence are not independent. The same seed gives the same draws
-    for all columns, and the same numbers whatever the machine's number of threads. Memory: `draws` · P floats and a copy
+    for all columns, and the same numbers whatever the number of threads. In memory are `draws` · P floats and a copy
     of the values.
 
     Args:
