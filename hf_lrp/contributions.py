@@ -241,6 +241,18 @@ class Contributions:
             level="word",
         )
 
+    def alignment(self) -> set[tuple[int, int]]:
+        """Links between source and target words, as pairs of their numbers from 0.
+
+        Each target token is linked to one source token: that whose part of R_t(source) is largest, relative to
+        its average over all steps. Words are linked if any of their tokens are. Words are what spaces part, as in
+        files of alignments; special tokens are left out. Target words without a counterpart are linked too. The
+        contributions must be those of the target's tokens: `explain(..., predict="target")`.
+        """
+        from hf_lrp.alignment import align_words
+
+        return align_words(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Every field and every derived quantity as plain lists, numbers and strings, ready for `json.dump`.
 

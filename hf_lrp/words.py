@@ -81,6 +81,31 @@ def group_words(tokens: Sequence[str], special: Sequence[bool]) -> tuple[int, ..
     return tuple(words)
 
 
+def group_at_spaces(tokens: Sequence[str], special: Sequence[bool]) -> tuple[int | None, ...]:
+    """The number of the word that each token belongs to, where words are what spaces part; None for special tokens.
+
+    Other than in `group_words`, punctuation and pieces of Chinese or Thai stay in the word that they are written in:
+    words are numbered as in files of text with spaces between all words. Tokens without any marking are words of
+    their own.
+    """
+    texts = [token for token, is_special in zip(tokens, special, strict=True) if not is_special]
+    marking = detect_marking(texts)
+    number, word = -1, ""
+    previous: str | None = None
+    words: list[int | None] = []
+    for token, is_special in zip(tokens, special, strict=True):
+        if is_special:
+            words.append(None)
+            continue
+        starts = previous is None or not _continues(previous, token, marking)
+        if starts and (word or number < 0):  # a `▁` that stands alone is no word, but the start of one
+            number, word = number + 1, ""
+        word += _bare(token, marking)
+        words.append(number)
+        previous = token
+    return tuple(words)
+
+
 def join_words(tokens: Sequence[str], words: Sequence[int], marking: Marking) -> tuple[str, ...]:
     """The text of each word, given the word that each token belongs to."""
     pieces: list[list[str]] = [[] for _ in range(words[-1] + 1)]
