@@ -26,7 +26,9 @@ def toy_dataset(number: int = 48, seed: int = 0) -> Dataset:
     return Dataset.from_list(rows)
 
 
-def build_trainer(output: Path, callbacks: list | None = None, **settings: object) -> TranslationTrainer:
+def build_trainer(
+    output: Path, callbacks: list | None = None, stream: bool = False, **settings: object
+) -> TranslationTrainer:
     """A tiny model without dropout and a trainer for it."""
     defaults = {
         "source_tokens": 80,
@@ -47,9 +49,14 @@ def build_trainer(output: Path, callbacks: list | None = None, **settings: objec
     }
     model_settings = {"dropout": settings.pop("dropout", 0.0), "attention_dropout": 0.0, "activation_dropout": 0.0}
     arguments = TranslationTrainingArguments(output_dir=str(output), **(defaults | settings))
-    model = tiny_model(**model_settings)
+    pairs = toy_dataset().to_iterable_dataset() if stream else toy_dataset()
     return TranslationTrainer(
-        model, arguments, toy_dataset(), toy_dataset(8, seed=1), tokenizer=tiny_tokenizer(), callbacks=callbacks
+        tiny_model(**model_settings),
+        arguments,
+        pairs,
+        toy_dataset(8, seed=1),
+        tokenizer=tiny_tokenizer(),
+        callbacks=callbacks,
     )
 
 

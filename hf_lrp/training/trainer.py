@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import astuple
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -138,8 +138,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             start, steps = _read_position(self._checkpoint)
             skipped = steps % self.args.max_steps * self.args.gradient_accumulation_steps  # as Trainer does
         stream = TokenBudgetStream(
-            self.train_dataset,
-            self.data_collator,
+            cast(Any, self.train_dataset),
+            cast(Any, self.data_collator),
             tokens=self.args.device_tokens,
             batches_per_update=self.args.batches_per_update,
             seed=self._data_seed,
@@ -252,10 +252,12 @@ class TranslationTrainer(Seq2SeqTrainer):
     ) -> TrainOutput:
         """As of `Trainer`; to resume from `True` is to resume from the last checkpoint that is whole."""
         if resume_from_checkpoint is True:
-            resume_from_checkpoint = last_whole_checkpoint(self.args.output_dir) or True
-        known = resume_from_checkpoint is not None and not isinstance(resume_from_checkpoint, bool)
-        self._checkpoint = Path(resume_from_checkpoint) if known else None
-        return super().train(resume_from_checkpoint, trial, ignore_keys_for_eval)
+            resume_from_checkpoint = last_whole_checkpoint(cast(str, self.args.output_dir))
+            if resume_from_checkpoint is None:
+                raise ValueError(f"There is no whole checkpoint in {self.args.output_dir} to resume from.")
+        self._checkpoint = Path(resume_from_checkpoint) if resume_from_checkpoint else None
+        folder = str(self._checkpoint) if self._checkpoint is not None else None
+        return super().train(folder, trial, ignore_keys_for_eval)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Checkpoints are marked once they are whole: a killed run continues from the last one that is."""

@@ -79,7 +79,10 @@ def test_an_update_has_the_gradient_of_one_large_batch(tmp_path: Path, smoothing
 EVALUATION = {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 3}
 
 
-@pytest.mark.parametrize("settings", [EVALUATION, MRT], ids=["mle", "mrt"])
+STREAM = {"stream": True, "stream_buffer": 20}  # the toy corpus is two buffers of 20 and 28 pairs
+
+
+@pytest.mark.parametrize("settings", [EVALUATION, MRT, STREAM], ids=["mle", "mrt", "stream"])
 def test_the_number_of_processes_does_not_matter(tmp_path: Path, settings: dict[str, Any]) -> None:
     trainer = build_trainer(tmp_path / "one", max_steps=3, **settings)
     before = weights(trainer.model)
@@ -98,6 +101,7 @@ def test_the_number_of_processes_does_not_matter(tmp_path: Path, settings: dict[
     [
         pytest.param({"dropout": 0.3, "source_word_dropout": 0.2, "target_word_dropout": 0.2}, id="mle"),
         pytest.param(MRT | {"dropout": 0.1}, id="mrt", marks=pytest.mark.slow),
+        pytest.param(STREAM | {"dropout": 0.3, "target_word_dropout": 0.2}, id="stream", marks=pytest.mark.slow),
     ],
 )
 def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path: Path, settings: dict[str, Any]) -> None:
