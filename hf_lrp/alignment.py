@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import torch
 
 from hf_lrp.files import write_atomically
-from hf_lrp.words import group_at_spaces
+from hf_lrp.words import group_at_spaces, looks_special
 
 if TYPE_CHECKING:
     from hf_lrp.contributions import Contributions
 
 Links: TypeAlias = AbstractSet[tuple[int, int]]  # pairs of word numbers, source and target, from 0
 
-# How tokenizers write what is no text: </s>, [SEP], __en__, en_XX, eng_Latn; but <0x0A> is a byte, <unk> a text.
-_SPECIAL = re.compile(r"<(?!0x|unk).*>|\[(?!UNK).+\]|__\w+__|[a-z]{2,3}_[A-Z]\w+")
 _LINK = re.compile(r"(\d+)([-?p])(\d+)")
 
 
@@ -43,8 +41,8 @@ def align_words(contributions: Contributions) -> set[tuple[int, int]]:
     """See `Contributions.alignment`."""
     c = contributions
     _check(c)
-    source_words = group_at_spaces(c.source_tokens, _special(c.source_tokens))
-    target_words = group_at_spaces(c.target_tokens, _special(c.target_tokens))
+    source_words = group_at_spaces(c.source_tokens, [looks_special(token) for token in c.source_tokens])
+    target_words = group_at_spaces(c.target_tokens, [looks_special(token) for token in c.target_tokens])
     if all(word is None for word in source_words):
         return set()
     # Some source tokens, such as punctuation, have large shares in every prediction. What tells where a target token
@@ -72,10 +70,6 @@ def _check(c: Contributions) -> None:
         raise ValueError(
             "These contributions have ids for tokens, so words are not known: give explain() a tokenizer."
         )
-
-
-def _special(tokens: Sequence[str]) -> list[bool]:
-    return [_SPECIAL.fullmatch(token) is not None for token in tokens]
 
 
 def read_links(path: str | os.PathLike[str], first: int = 0) -> GoldLinks:

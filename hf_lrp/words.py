@@ -30,6 +30,10 @@ _UNSPACED_SCRIPTS = (
 )
 
 
+# How tokenizers write what is no text: </s>, [SEP], __en__, en_XX, eng_Latn; but <0x0A> is a byte, and <unk> was text.
+_SPECIAL = re.compile(r"<(?!0x|unk).*>|\[(?!UNK).+\]|__\w+__|[a-z]{2,3}_[A-Z]\w+")
+
+
 class Marking(Enum):
     """How a tokenizer marks where words start or end."""
 
@@ -53,6 +57,11 @@ def detect_marking(tokens: Sequence[str]) -> Marking:
         if any(token.endswith(marking.value) and token != marking.value for token in tokens):
             return marking
     return Marking.NONE
+
+
+def looks_special(token: str) -> bool:
+    """Whether a token reads like the end of a sentence, a language code or the like, where only its text is known."""
+    return _SPECIAL.fullmatch(token) is not None
 
 
 def group_words(tokens: Sequence[str], special: Sequence[bool]) -> tuple[int, ...]:
