@@ -131,8 +131,8 @@ class DropReport:
             f"a side is more than {self.max_ratio:g} times as long as the other": self.bad_ratio,
             "the same pair came before": self.duplicate,
         }
-        lines = [f"{self.kept:,} of {self.read:,} pairs kept. Left out:"]
-        return "\n".join([*lines, *(f"{count:>12,}  {reason}" for reason, count in reasons.items())])
+        lines = [f"{count:>12,}  {reason}" for reason, count in reasons.items() if count]
+        return "\n".join([f"{self.kept:,} of {self.read:,} pairs kept." + " Left out:" * bool(lines), *lines])
 
     def count(self, reason: int, number: int = 1) -> None:
         """Add pairs, given what became of them."""

@@ -14,6 +14,7 @@ from hf_lrp.contributions import Contributions
 from hf_lrp.explaining import explain
 from hf_lrp.files import write_atomically
 from hf_lrp.training.candidates import evaluating
+from hf_lrp.training.sharding import require_whole_parameters
 
 Prefix = Literal["reference", "model", "random"]
 PREFIXES: tuple[Prefix, ...] = ("reference", "model", "random")
@@ -49,6 +50,7 @@ class ContributionCallback(TrainerCallback):
             raise ValueError(
                 f"The sample needs at least two sentence pairs; got {len(sources)} sources, {len(targets)} targets."
             )
+        require_whole_parameters(trainer, "Looking at contributions while training")
         self._trainer, self._every, self._prefixes = trainer, every, tuple(prefixes)
         self._sources, self._targets = list(sources), list(targets)
         self._path = Path(trainer.args.output_dir) / "contributions.jsonl" if path is None else path

@@ -26,6 +26,7 @@ from hf_lrp.training.batching import TokenBudgetBatchSampler, collate
 from hf_lrp.training.minimum_risk import MinimumRiskSettings, MinimumRiskStatistics, minimum_risk_step
 from hf_lrp.training.risks import Risk, TextRisk, negative_sentence_bleu
 from hf_lrp.training.schedule import transformer_schedule
+from hf_lrp.training.sharding import require_whole_parameters
 from hf_lrp.training.streaming import BEGINNING, Position, TokenBudgetStream
 from hf_lrp.training.word_dropout import WordDropout, sentence_seeds
 
@@ -87,6 +88,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             ),
             callbacks=[_Epochs(self), *(callbacks or [])],
         )
+        if args.objective == "mrt":
+            require_whole_parameters(self, "Minimum risk training")
         self._word_dropout = {side: _word_dropout(args, side, model, tokenizer) for side in _SIDES}
         risks: dict[str, Callable[[], Risk]] = {
             "bleu": lambda: negative_sentence_bleu,

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +19,12 @@ from tiny_tokenizer import tiny_tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 from training_script import build_trainer, toy_dataset
+from transformers import Trainer, TrainerCallback
 
 from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import collate
-from hf_lrp.training.monitoring import ContributionCallback
+from hf_lrp.training.monitoring import PREFIXES, ContributionCallback
+from hf_lrp.training.sharding import require_whole_parameters
 from hf_lrp.training.trainer import TranslationTrainer, last_whole_checkpoint
 
 SCRIPT = Path(__file__).parents[1] / "training_script.py"
@@ -196,7 +200,15 @@ def test_a_risk_of_ones_own(tmp_path: Path) -> None:
 def test_contributions_are_logged_and_change_nothing(tmp_path: Path) -> None:
     plain = build_trainer(tmp_path / "plain", dropout=0.3, max_steps=4)
     plain.train()
-    trainer = build_trainer(tmp_path / "watched", dropout=0.3, max_steps=4)
+    reported: list[dict[str, float]] = []
+
+    class Integration(TrainerCallback):
+        """As those of TensorBoard and W&B, which come before the user's callbacks."""
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **_: Any) -> None:
+            reported.append({"step": state.global_step, **logs})
+
+    trainer = build_trainer(tmp_path / "watched", callbacks=[Integration()], dropout=0.3, max_steps=4)
     sources = ["the cat sees the dog", "she is not in the house", "they eats a big street"]
     trainer.add_callback(ContributionCallback(trainer, sources, sources, every=2))
     trainer.train()
@@ -208,6 +220,12 @@ def test_contributions_are_logged_and_change_nothing(tmp_path: Path) -> None:
         assert lines[0][f"{prefix}/source_entropy"] > 0
     logged = [log for log in trainer.state.log_history if "contributions/reference/source_total" in log]
     assert [log["step"] for log in logged] == [0, 2, 4]
+    names = {name for name in lines[0] if "/" in name}
+    assert names == {f"{p}/{q}" for p in PREFIXES for q in ("source_total", "source_entropy", "target_entropy")}
+    seen = {log["step"]: log for log in reported if f"contributions/{PREFIXES[0]}/source_total" in log}
+    assert list(seen) == [0, 2, 4]
+    for line in lines:
+        assert {name: seen[line["step"]][f"contributions/{name}"] for name in names} == {n: line[n] for n in names}
     assert trainer.model.training
 
 
@@ -236,3 +254,26 @@ def test_processes_that_cannot_share_an_update(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(TranslationTrainingArguments, "world_size", 3)
     with pytest.raises(ValueError, match=r"An update has 4 micro-batches .* which 3 processes cannot share equally"):
         TranslationTrainingArguments(output_dir=str(tmp_path), source_tokens=80, device_tokens=20, use_cpu=True)
+
+
+def test_a_model_in_parts_is_not_sampled_from_nor_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = Trainer.create_accelerator_and_postprocess
+
+    def create_for_fsdp(self: Trainer) -> None:
+        create(self)
+        self.is_fsdp_enabled = True
+
+    monkeypatch.setattr(Trainer, "create_accelerator_and_postprocess", create_for_fsdp)
+    trainer = build_trainer(tmp_path)  # likelihood is fine
+    with pytest.raises(ValueError, match="Minimum risk training needs the whole model .* FSDP divides it"):
+        build_trainer(tmp_path, **MRT)
+    with pytest.raises(ValueError, match="contributions while training needs the whole model .* FSDP divides it"):
+        ContributionCallback(trainer, ["a", "b"], ["a", "b"])
+
+
+@pytest.mark.parametrize(("stage", "whole"), [(1, True), (2, True), (3, False)])
+def test_stages_of_deepspeed(stage: int, whole: bool) -> None:
+    state = SimpleNamespace(deepspeed_plugin=SimpleNamespace(zero_stage=stage))
+    trainer: Any = SimpleNamespace(is_deepspeed_enabled=True, accelerator=SimpleNamespace(state=state))
+    with nullcontext() if whole else pytest.raises(ValueError, match="DeepSpeed ZeRO-3 divides it among them"):
+        assert require_whole_parameters(trainer, "This") is None

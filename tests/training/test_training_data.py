@@ -253,6 +253,13 @@ def test_what_is_left_out_and_why(tmp_path, streaming):
     assert "           1  a side is more than 3 times as long as the other" in str(report)
 
 
+def test_a_report_names_only_reasons_that_occurred(tmp_path):
+    pairs = load_pairs(tsv(tmp_path / "a.tsv", DROPPED))
+    reports = [encode_pairs(pairs.select(rows), tiny_tokenizer())[1] for rows in ([0, 6], [0, 5, 6])]
+    assert str(reports[0]) == "2 of 2 pairs kept."
+    assert str(reports[1]) == "2 of 3 pairs kept. Left out:\n           1  the same pair came before"
+
+
 def test_a_stream_is_read_lazily(tmp_path):
     encoded, report = encode_pairs(load_pairs(tsv(tmp_path / "a.tsv", DROPPED), streaming=True), tiny_tokenizer())
     assert report.read == 0
