@@ -7,7 +7,7 @@ from hf_lrp.version import __version__
 
 if TYPE_CHECKING:
     from hf_lrp.contributions import Contributions
-    from hf_lrp.explaining import explain
+    from hf_lrp.explaining import explain, explain_prefixes
     from hf_lrp.families import Family, register_family
     from hf_lrp.modules import UnknownStructure
     from hf_lrp.patching import patched
@@ -22,6 +22,7 @@ __all__ = [
     "UnknownStructure",
     "__version__",
     "explain",
+    "explain_prefixes",
     "patched",
     "register_family",
 ]
@@ -35,6 +36,7 @@ _MODULES = {
     "Gamma": "rules",
     "UnknownStructure": "modules",
     "explain": "explaining",
+    "explain_prefixes": "explaining",
     "patched": "patching",
     "register_family": "families",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
@@ -19,9 +19,11 @@ from hf_lrp.inputs import Described, Sources, Vocabulary, generation_config_of, 
 from hf_lrp.memory import generation_batch_size, memory_limit
 from hf_lrp.patching import patched
 from hf_lrp.prefixes import Openings, Prefix, draw_from_pool, generate_targets, read_targets, shuffle_targets
-from hf_lrp.propagation import Relevance, propagate
+from hf_lrp.propagation import DecoderInput, Relevance, propagate_all
 from hf_lrp.rules import AlphaBeta, Rule
 from hf_lrp.words import group_words
+
+Choice = Callable[[Tensor], Tensor]  # from logits [T, V] to the ids that are explained
 
 PAPER_RULE = AlphaBeta(alpha=1.0, beta=0.0)
 # Raw shares of the paper's rule sum to 1 within this; results that do not say so in their notes.
@@ -81,6 +83,108 @@ def explain(
             configs, or else the language code that the tokenizer puts in front of targets.
     """
     _check_options(prefix, predict, start_token, rule, batch_size)
+    inputs = _read_inputs(model, tokenizer, source, generate_options)
+    targets = None if target is None else _read_targets(target, inputs)
+    if prefix is None:
+        prefix = "model" if targets is None else "reference"
+    _check_use(prefix, pool, generate_options)
+    model, notes = _in_float32(model)
+    limit = memory_limit(max_memory, model.device)
+
+    if prefix == "model":
+        prefixes = _generate(model, inputs, batch_size, limit, progress, generate_options)
+    else:
+        prefixes = _given_prefixes(prefix, targets, pool, inputs, seed)
+    single = inputs.sources.single
+    chosen = _read_predict(predict, prefixes, single, inputs.vocabulary.sizes["target"])
+    settings = _Settings(predict, start_token, rule, notes, limit)
+    each = _explain_each(model, inputs, {prefix: zip(prefixes, chosen, strict=True)}, settings)
+    results = [found[prefix] for found in _bar(each, len(prefixes), progress and not single)]
+    return results[0] if single else results
+
+
+def explain_prefixes(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | ProcessorMixin | None,
+    sources: Any,
+    targets: Mapping[str, Any],
+    *,
+    rule: Rule = PAPER_RULE,
+    batch_size: int | None = None,
+    max_memory: int | str | None = None,
+    **generate_options: Any,
+) -> Iterator[dict[str, Contributions]]:
+    """What :func:`explain` gives for several prefixes of each source, which share the encoder's work.
+
+    One dictionary per source, by prefix type, in order, computed when it is asked for; translations are generated
+    when the first one is. Explained are the most probable tokens, the start token excluded (the paper).
+
+    Args:
+        model, tokenizer, rule, batch_size, max_memory: as for :func:`explain`.
+        sources: a list of texts or ids, or what else :func:`explain` takes.
+        targets: for ``"reference"``, ``"model"`` and ``"random"``, or some of them, what the model is conditioned on:
+            a text or ids per source. None for ``"model"``: what it generates.
+        **generate_options: as for :func:`explain`, where translations are generated.
+    """
+    _check_prefix_targets(targets)
+    for prefix in targets:
+        _check_options(prefix, "top1", "exclude", rule, batch_size)
+    inputs = _read_inputs(model, tokenizer, sources, generate_options)
+    given = {prefix: None if target is None else _read_targets(target, inputs) for prefix, target in targets.items()}
+    generates = None in given.values()
+    _check_use("model" if generates else "reference", None, generate_options)
+    if generates:
+        _require_generate(model)
+    model, notes = _in_float32(model)
+    limit = memory_limit(max_memory, model.device)
+
+    def explain_lazily() -> Iterator[dict[str, Contributions]]:
+        prefixes = {
+            prefix: found or _generate(model, inputs, batch_size, limit, False, generate_options)
+            for prefix, found in given.items()
+        }
+        chosen = {prefix: [(one, _top1) for one in found] for prefix, found in prefixes.items()}
+        yield from _explain_each(model, inputs, chosen, _Settings("top1", "exclude", rule, notes, limit))
+
+    return explain_lazily()
+
+
+class _Inputs(NamedTuple):
+    sources: Sources
+    vocabulary: Vocabulary
+    openings: Openings
+
+
+class _Settings(NamedTuple):
+    predict: Any
+    start_token: str
+    rule: Rule
+    notes: tuple[str, ...]
+    max_memory: int
+
+
+def _explain_each(
+    model: PreTrainedModel,
+    inputs: _Inputs,
+    chosen: Mapping[str, Iterable[tuple[Prefix, Choice]]],
+    settings: _Settings,
+) -> Iterator[dict[str, Contributions]]:
+    """Per source, the contributions for each of its prefixes. The model is patched only while one is computed."""
+    sources = inputs.sources
+    for item, *cases in zip(sources.items, *chosen.values(), strict=True):
+        dtype = model.dtype if item.is_floating_point() else item.dtype
+        source = {sources.argument: item.to(model.device, dtype)}
+        given = [DecoderInput(prefix.decoder_ids.to(model.device), choose, prefix.steps) for prefix, choose in cases]
+        with patched(model, settings.rule) as patch:
+            relevances = propagate_all(patch, source, given, settings.max_memory)
+        described = sources.describe(item)
+        yield {
+            name: _result(relevance, described, name, prefix, inputs.vocabulary, settings, model)
+            for name, relevance, (prefix, _) in zip(chosen, relevances, cases, strict=True)
+        }
+
+
+def _read_inputs(model: PreTrainedModel, tokenizer: Any, source: Any, generate_options: dict[str, Any]) -> _Inputs:
     family = family_of(model)
     _require_evaluation_mode(model)
     tokenizer, feature_extractor = _unpack(tokenizer)
@@ -89,44 +193,41 @@ def explain(
         sources = read_audio(source, model, feature_extractor)
     else:
         sources = read_sources(source, vocabulary)
-    openings = Openings(model, vocabulary, generate_options)
-    targets = None if target is None else _read_targets(target, openings, sources)
-    if prefix is None:
-        prefix = "model" if targets is None else "reference"
-    _check_use(prefix, pool, generate_options)
-    model, notes = _in_float32(model)
-    limit = memory_limit(max_memory, model.device)
-
-    if prefix == "model":
-        if not model.can_generate():
-            raise TypeError(
-                f"{type(model).__name__} has no generate method, so it has no prefix of its own: pass a target."
-            )
-        beams = generate_options.get("num_beams") or generation_config_of(model).num_beams or 1
-        longest = max(item.shape[-1] for item in sources.items)
-        size = batch_size or generation_batch_size(model, longest, beams, limit)
-        prefixes = generate_targets(model, sources, openings, size, progress, generate_options)
-    else:
-        prefixes = _given_prefixes(prefix, targets, pool, openings, len(sources.items), seed)
-    chosen = _read_predict(predict, prefixes, sources.single, vocabulary.sizes["target"])
-    settings = _Settings(prefix, predict, start_token, rule, notes)
-    results = []
-    with patched(model, rule) as patch:
-        sentences = zip(sources.items, prefixes, chosen, strict=True)
-        for item, given, choose in _bar(sentences, len(prefixes), progress and not sources.single):
-            dtype = model.dtype if item.is_floating_point() else item.dtype
-            inputs = {sources.argument: item.to(model.device, dtype)}
-            relevance = propagate(patch, inputs, given.decoder_ids.to(model.device), choose, given.steps, limit)
-            results.append(_result(relevance, sources.describe(item), given, vocabulary, settings, model))
-    return results[0] if sources.single else results
+    return _Inputs(sources, vocabulary, Openings(model, vocabulary, generate_options))
 
 
-class _Settings(NamedTuple):
-    prefix: str
-    predict: Any
-    start_token: str
-    rule: Rule
-    notes: tuple[str, ...]
+def _generate(
+    model: PreTrainedModel,
+    inputs: _Inputs,
+    batch_size: int | None,
+    limit: int,
+    progress: bool,
+    generate_options: dict[str, Any],
+) -> list[Prefix]:
+    """What the model translates each source to."""
+    _require_generate(model)
+    beams = generate_options.get("num_beams") or generation_config_of(model).num_beams or 1
+    longest = max(item.shape[-1] for item in inputs.sources.items)
+    size = batch_size or generation_batch_size(model, longest, beams, limit)
+    return generate_targets(model, inputs.sources, inputs.openings, size, progress, generate_options)
+
+
+def _require_generate(model: PreTrainedModel) -> None:
+    if not model.can_generate():
+        raise TypeError(
+            f"{type(model).__name__} has no generate method, so it has no prefix of its own: pass a target."
+        )
+
+
+def _check_prefix_targets(targets: Any) -> None:
+    if not isinstance(targets, Mapping) or not targets:
+        raise ValueError(
+            "targets must give the targets of each prefix type, such as {'reference': [...], 'model': None}, "
+            f"got {targets!r:.80}."
+        )
+    missing = [prefix for prefix, target in targets.items() if target is None and prefix != "model"]
+    if missing:
+        raise ValueError(f"targets[{missing[0]!r}] is None, but only 'model' can be generated: pass one per source.")
 
 
 def _check_options(prefix: Any, predict: Any, start_token: Any, rule: Any, batch_size: Any) -> None:
@@ -185,8 +286,9 @@ def _in_float32(model: PreTrainedModel) -> tuple[PreTrainedModel, tuple[str, ...
     return copy.deepcopy(model).float(), (note,)
 
 
-def _read_targets(target: Any, openings: Openings, sources: Sources) -> list[Prefix]:
-    targets, one = read_targets(target, openings)
+def _read_targets(target: Any, inputs: _Inputs) -> list[Prefix]:
+    targets, one = read_targets(target, inputs.openings)
+    sources = inputs.sources
     if len(targets) != len(sources.items) or one != sources.single:
         raise ValueError(
             f"{_number(len(sources.items), 'source', sources.single)} but {_number(len(targets), 'target', one)}: "
@@ -199,32 +301,32 @@ def _number(count: int, side: str, single: bool) -> str:
     return f"a single {side}" if single else f"a list of {count} {side}{'s' if count != 1 else ''}"
 
 
-def _given_prefixes(
-    prefix: str, targets: list[Prefix] | None, pool: Any, openings: Openings, count: int, seed: int
-) -> list[Prefix]:
+def _given_prefixes(prefix: str, targets: list[Prefix] | None, pool: Any, inputs: _Inputs, seed: int) -> list[Prefix]:
     """Reference or random prefixes."""
     if prefix == "reference":
         if targets is None:
             raise ValueError("prefix='reference' needs a target. Pass target=..., or use prefix='model'.")
         return targets
     if pool is not None:
-        return draw_from_pool(read_targets(pool, openings)[0], targets, count, seed)
+        return draw_from_pool(read_targets(pool, inputs.openings)[0], targets, len(inputs.sources.items), seed)
     if targets is None:
         raise ValueError("prefix='random' needs targets to shuffle, or unrelated target sentences as pool=[...].")
     return shuffle_targets(targets, seed)
 
 
-def _read_predict(
-    predict: Any, prefixes: Sequence[Prefix], single: bool, size: int
-) -> list[Callable[[Tensor], Tensor]]:
+def _read_predict(predict: Any, prefixes: Sequence[Prefix], single: bool, size: int) -> list[Choice]:
     """Per sentence, the function from logits [T, V] to the ids that are explained."""
     if isinstance(predict, str) and predict == "top1":
-        return [lambda logits: logits.argmax(-1)] * len(prefixes)
+        return [_top1] * len(prefixes)
     if isinstance(predict, str) and predict == "target":
         ids = [prefix.ids for prefix in prefixes]
     else:
         ids = read_predictions(predict, [len(prefix.ids) for prefix in prefixes], single, size)
     return [functools.partial(_given, chosen) for chosen in ids]
+
+
+def _top1(logits: Tensor) -> Tensor:
+    return logits.argmax(-1)
 
 
 def _given(ids: Tensor, logits: Tensor) -> Tensor:
@@ -238,6 +340,7 @@ def _bar(sentences: Any, count: int, progress: bool) -> Iterator[Any]:
 def _result(
     relevance: Relevance,
     described: Described,
+    kind: str,
     prefix: Prefix,
     vocabulary: Vocabulary,
     settings: _Settings,
@@ -276,7 +379,7 @@ def _result(
         target_words=group_words(target_tokens, vocabulary.is_special(prefix.ids)),
         conservation_error=error,
         start_token=settings.start_token,
-        prefix=settings.prefix,
+        prefix=kind,
         predict=settings.predict if isinstance(settings.predict, str) else "contrastive" if contrastive else "ids",
         rule=str(settings.rule),
         model=model.config.name_or_path or type(model).__name__,

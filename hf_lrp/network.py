@@ -77,9 +77,12 @@ class Network:
     head_scale: float
     counterparts: dict[nn.Module, type[Recorded]]
 
-    def check(self, tape: Tape, logits: Tensor) -> None:
-        """Raise if a recorded forward pass that gave ``logits`` [length, V] is not the one relevance assumes."""
-        output = self.decoder.replay(tape, self.encoder.replay(tape))
+    def check_decoder(self, tape: Tape, memory: Tensor, logits: Tensor) -> None:
+        """Raise if a recorded forward pass is not the one relevance assumes, from the encoder's output on.
+
+        memory: the encoder's replayed output, [source, d]; logits: those of the pass, [length, V].
+        """
+        output = self.decoder.replay(tape, memory)
         require_equal(tape.input(self.head), output * self.head_scale, "input of the output layer")
         bias = 0.0 if self.head_bias is None else self.head_bias
         require_equal(logits, tape.output(self.head) + bias, "output of the model")
