@@ -65,7 +65,7 @@ def plot_contributions(
     """
     c = contributions
     title = title or _title(c)
-    labels, text = _drawable([*c.labels, (title,)])
+    labels, text = drawable([*c.labels, (title,)])
     columns = len(c.source_tokens) + len(c.target_tokens)
     cell = float(np.clip(9 / columns, min(0.15, _WIDEST / columns), 0.5))  # inches
     text["fontsize"] = float(np.clip(cell * 72 * 0.6, 6.5, 10))
@@ -164,7 +164,7 @@ def _draw_color_bar(figure: Figure | SubFigure, image: AxesImage, beside: Axes, 
     bar.outline.set_visible(False)
 
 
-def _drawable(groups: Iterable[Sequence[str]]) -> tuple[list[list[str]], dict[str, Any]]:
+def drawable(groups: Iterable[Sequence[str]]) -> tuple[list[list[str]], dict[str, Any]]:
     """Texts as they can be drawn, and the text properties to draw them with.
 
     Characters that no installed font has are written as code points (`U+4F60`) instead of empty boxes.
