@@ -88,7 +88,7 @@ def explain(
     if prefix is None:
         prefix = "model" if targets is None else "reference"
     _check_use(prefix, pool, generate_options)
-    model, notes = _in_float32(model)
+    model, notes = in_float32(model)
     limit = memory_limit(max_memory, model.device)
 
     if prefix == "model":
@@ -135,7 +135,7 @@ def explain_prefixes(
     _check_use("model" if generates else "reference", None, generate_options)
     if generates:
         _require_generate(model)
-    model, notes = _in_float32(model)
+    model, notes = in_float32(model)
     limit = memory_limit(max_memory, model.device)
 
     def explain_lazily() -> Iterator[dict[str, Contributions]]:
@@ -270,7 +270,7 @@ def _require_evaluation_mode(model: PreTrainedModel) -> None:
         )
 
 
-def _in_float32(model: PreTrainedModel) -> tuple[PreTrainedModel, tuple[str, ...]]:
+def in_float32(model: PreTrainedModel) -> tuple[PreTrainedModel, tuple[str, ...]]:
     """The model, or a float32 copy if it has half-precision weights, and what to say of that."""
     halves = {
         str(p.dtype).removeprefix("torch.")

@@ -24,6 +24,7 @@ FORMAT = "hf_lrp.analysis"
 VERSION = 1
 PREFIXES = ("reference", "model", "random")
 
+_PLAIN = ("sentence", "pair", "prefix", "conservation_error")
 _VECTORS = {"start": np.float32, "probability": np.float32, "correct": np.bool_}
 _IDS = ("source_ids", "target_ids", "predicted_ids")
 _TOKENS = ("source_tokens", "target_tokens", "predicted_tokens")
@@ -119,6 +120,17 @@ class Run:
         for shard in self.manifest["shards"]:
             yield from read_shard(self.folder / "shards" / shard["file"], self.prefixes.index(prefix))
 
+    @property
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """By prefix type, overall means and the worst conservation error: what ``metrics.json`` holds."""
+        path = self.folder / "metrics.json"
+        try:
+            return json.loads(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"{path} is missing or damaged: start the same `hf-lrp analyze` again, which writes it anew."
+            ) from error
+
     def __repr__(self) -> str:
         return f"<Run {self.name!r}: {self.number} sentences, prefixes {', '.join(self.prefixes)}>"
 
@@ -198,14 +210,14 @@ def read_shard(path: Path, group: int) -> Iterator[Sentence]:
     """The sentences of one prefix type, given the place of this type among the run's."""
     table = import_parquet().ParquetFile(path).read_row_group(group, use_threads=False).combine_chunks()
     for row in range(table.num_rows):
-        plain = {name: table[name][row].as_py() for name in ("sentence", "pair", "prefix", "conservation_error")}
-        tokens = {name: tuple(table[name][row].as_py()) for name in _TOKENS}
-        arrays = {name: _read_numbers(table[name][row]) for name in (*_VECTORS, *_IDS, "source", "target")}
-        steps = len(tokens["target_tokens"])
-        arrays["source"] = arrays["source"].reshape(steps, -1)
-        lower, arrays["target"] = arrays["target"], np.zeros((steps, steps), np.float32)
-        arrays["target"][np.tril_indices(steps, -1)] = lower
-        yield Sentence(**plain, **tokens, **arrays)
+        values: dict[str, Any] = {name: table[name][row].as_py() for name in _PLAIN}
+        values |= {name: tuple(table[name][row].as_py()) for name in _TOKENS}
+        values |= {name: _read_numbers(table[name][row]) for name in (*_VECTORS, *_IDS, "source", "target")}
+        steps = len(values["target_ids"])
+        values["source"] = values["source"].reshape(steps, -1)
+        lower, values["target"] = values["target"], np.zeros((steps, steps), np.float32)
+        values["target"][np.tril_indices(steps, -1)] = lower
+        yield Sentence(**values)
 
 
 def import_parquet() -> Any:
@@ -262,7 +274,7 @@ def _schema() -> Any:
 def _table(sentences: Sequence[Sentence], schema: Any) -> Any:
     import pyarrow as pa
 
-    own = ("sentence", "pair", "prefix", *_VECTORS, *_IDS, *_TOKENS, "conservation_error")
+    own = (*_PLAIN, *_VECTORS, *_IDS, *_TOKENS)
     columns: dict[str, list] = {name: [getattr(sentence, name) for sentence in sentences] for name in own}
     columns["source_length"] = [len(sentence.source_ids) for sentence in sentences]
     columns["target_length"] = [len(sentence.target_ids) for sentence in sentences]

@@ -84,7 +84,7 @@ def _add_method(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--max-memory",
         metavar="SIZE",
-        type=_memory,
+        type=memory_size,
         help="such as 4GB: what may be used on top of the model (default: half of what is free)",
     )
 
@@ -97,7 +97,7 @@ def _add_outputs(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--save", metavar="F", help="write a file for Contributions.load (safetensors)")
 
 
-def _memory(text: str) -> str:
+def memory_size(text: str) -> str:
     """A size that `explain` understands."""
     if not re.fullmatch(r"[1-9]\d*(\.\d+)?[KMG]i?B", text, re.IGNORECASE):
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500MB or 4GB")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hf_lrp.analysis.store import FORMAT, VERSION, Run, Sentence, write_json, write_shard
+from hf_lrp.analysis.summarizing import summarize
 
 SHARD = 4  # sentences
 
@@ -86,4 +87,6 @@ def write_run(
         "shards": shards,
     }
     write_json(folder / "manifest.json", manifest | manifest_changes)
-    return Run.open(folder)
+    run = Run.open(folder)
+    write_json(folder / "metrics.json", {prefix: summarize(run.sentences(prefix)) for prefix in prefixes})
+    return run

@@ -44,7 +44,7 @@ def test_same_sentences_give_the_same_bytes(tmp_path):
     for name in "ab":
         write_run(tmp_path / name)
     files = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*.*"))
-    assert len(files) == 5
+    assert len(files) == 6
     for file in files:
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
@@ -85,6 +85,14 @@ def test_damaged_and_missing_shards_are_found(tmp_path):
     shard.unlink()
     with pytest.raises(RunError, match="00001.parquet is missing"):
         Run.open(tmp_path)
+
+
+def test_metrics_are_read_or_missed(tmp_path):
+    run = write_run(tmp_path, number=2)
+    assert run.metrics.keys() == {"reference", "model", "random"} and run.metrics["model"]["sentences"] == 2
+    (tmp_path / "metrics.json").unlink()
+    with pytest.raises(RunError, match="metrics.json is missing or damaged.*again"):
+        _ = run.metrics
 
 
 def test_unknown_prefix_names_those_there_are(tmp_path):
