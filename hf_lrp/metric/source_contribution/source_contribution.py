@@ -80,6 +80,7 @@ class SourceContribution(evaluate.Metric):
         results = hf_lrp.explain(
             model, tokenizer, list(sources), list(predictions), predict=predict, progress=progress
         )
+        assert isinstance(results, list)
         sides = [(result.source.numpy(), result.target.numpy()) for result in results]
         return {
             "source_contribution": _mean([total_source(source) for source, _ in sides]),
