@@ -1,11 +1,12 @@
 """Measure the speed and memory of explain(), as ratios within one run.
 
-    python recipes/benchmark.py --output benchmark.json [--checkpoint PATH_OR_HUB_ID] [--quick]
+    python recipes/benchmark.py --output benchmark.json [--checkpoint PATH_OR_HUB_ID [--data FILE FILE]] [--quick]
 
 On a randomly initialised Transformer base and, if given, on a real checkpoint: one forward pass; one forward and T
 backward passes (what gradient x input needs), also in the cheapest form, without gradients of weights; explain() for
-all T steps; inseq's input_x_gradient where inseq is installed; peak memory; and the growth with sentence length. Then
-explain() on other families in the size of Transformer base, against Marian.
+all T steps; inseq's input_x_gradient where inseq is installed; peak memory; the growth with sentence length; lists of
+sentences, prefix types that share the encoder and, with a corpus, two processes (benchmark_corpus.py). Then
+explain() on other families in the size of Transformer base, against Marian; and training (benchmark_training.py).
 Machines differ and are never idle: only ratios between lines of one run mean something.
 """
 
@@ -26,6 +27,7 @@ from typing import Any
 
 import psutil
 import torch
+from benchmark_corpus import list_tasks, measure_processes, prefix_tasks, show_corpus
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -208,8 +210,22 @@ def families(repeats: int) -> dict[str, float]:
     return seconds({name: lambda m=model: explain_all(m, *ids) for name, model in models.items()}, repeats)
 
 
+def corpus(checkpoint: str | None, data: list[str] | None, quick: bool) -> dict[str, Any]:
+    """Lists of sentences, prefix types of one source and, with a corpus, processes."""
+    model, repeats = load(checkpoint), 2 if quick else 4
+    given, generated = (seconds(tasks, repeats) for tasks in list_tasks(model, random_sentence))
+    result: dict[str, Any] = {"list": {"targets given": given, "translations generated": generated}}
+    result["prefixes"] = {
+        length: seconds(prefix_tasks(model, random_sentence, length), repeats if length < 80 else 2)
+        for length in ([10] if quick else [10, 20, 40, 80])
+    }
+    if checkpoint is not None and data is not None:
+        result["processes"] = measure_processes(checkpoint, data, quick)
+    return result
+
+
 def measure(checkpoint: str | None, quick: bool) -> dict[str, Any]:
-    """Everything about one model."""
+    """Everything about one model and single sentences."""
     repeats = 2 if quick else 8
     lengths = [10, 20] if quick else [10, 20, 40, 80, 160]
     result: dict[str, Any] = {"comparison": compare(checkpoint, 20, 23, repeats)}
@@ -256,10 +272,20 @@ def show_families(times: dict[str, float], console: Console) -> None:
     console.print(table)
 
 
+def training(quick: bool, console: Console) -> dict[str, Any]:
+    """What benchmark_training.py measures."""
+    import benchmark_training  # which imports this file
+
+    results = benchmark_training.measure(quick)
+    benchmark_training.show(results, console)
+    return results
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True, help="JSON file for the figures")
     parser.add_argument("--checkpoint", help="a real Marian checkpoint, folder or Hub id")
+    parser.add_argument("--data", nargs=2, metavar="FILE", help="sources and targets for the checkpoint, line by line")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="fewer repeats and shorter sentences")
     options = parser.parse_args(arguments)
@@ -273,8 +299,11 @@ def main(arguments: list[str] | None = None) -> None:
     for name, checkpoint in models.items():
         results[name] = measure(checkpoint, options.quick)
         show(name, results[name], console)
+        results[name]["corpus"] = corpus(checkpoint, options.data, options.quick)
+        show_corpus(name, results[name]["corpus"], console)
     results["families"] = families(2 if options.quick else 8)
     show_families(results["families"], console)
+    results["training"] = training(options.quick, console)
     write_atomically(options.output, (json.dumps(results, indent=2) + "\n").encode())
 
 

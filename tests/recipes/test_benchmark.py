@@ -2,8 +2,10 @@
 
 import importlib.util
 import json
+import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,11 +16,13 @@ SCRIPT = Path(__file__).parents[2] / "recipes" / "benchmark.py"
 
 @pytest.fixture
 def benchmark(monkeypatch):
+    monkeypatch.syspath_prepend(SCRIPT.parent)
     spec = importlib.util.spec_from_file_location("benchmark", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "transformer_base", lambda family="marian": tiny_model(max_position_embeddings=64))
     monkeypatch.setattr(module, "VOCABULARY", 39)
+    monkeypatch.setattr(module, "training", lambda *_: {"measured": "in test_benchmark_training"})
     monkeypatch.setattr(module, "peak_memory", lambda *_: 123 * 2**20)  # measured in a process of its own
     return module
 
@@ -31,9 +35,13 @@ def test_a_quick_run_writes_all_figures(benchmark, tmp_path, capsys):
     assert set(result["comparison"]["seconds"]) >= {"forward", "forward + T backward", "explain"}
     assert all(value > 0 for value in result["comparison"]["seconds"].values())
     assert [row["length"] for row in result["growth"]] == [10, 20]
+    assert figures["training"] == {"measured": "in test_benchmark_training"}
     assert set(figures["families"]) == {*benchmark.BART_LIKE, *benchmark.OTHERS}
+    assert set(result["corpus"]["list"]["targets given"]) == {"loop of single calls", "list"}
+    assert result["corpus"]["prefixes"]["10"]["explain_prefixes"] > 0
     output = capsys.readouterr().out
     assert "explain takes" in output and "of Marian's" in output
+    assert "explain_prefixes, S = T = 10" in output
 
 
 def test_peak_memory_sees_what_is_freed_again(benchmark, monkeypatch):
@@ -45,3 +53,25 @@ def test_peak_memory_sees_what_is_freed_again(benchmark, monkeypatch):
 
     monkeypatch.setattr(benchmark, "explain", hungry)
     assert 150 * 2**20 < benchmark._peak_memory(None, 12, None, torch.get_num_threads()) < 400 * 2**20
+
+
+def test_processes_are_timed_from_the_selection_to_the_last_shard(benchmark, monkeypatch):
+    corpus = importlib.import_module("benchmark_corpus")
+    commands = []
+
+    def analyze(command, env, **_):
+        commands.append(command)
+        assert env["OMP_NUM_THREADS"] == "1"
+        out = Path(command[command.index("--out") + 1])
+        (out / "shards").mkdir(parents=True)
+        for name, moment in {"selection": 1000, "shards/00000": 1009, "shards/00001": 1006}.items():
+            path = out / f"{name}.json"
+            path.touch()
+            os.utime(path, (moment, moment))
+
+    monkeypatch.setattr(corpus.subprocess, "run", analyze)
+    monkeypatch.setattr(corpus.Run, "open", lambda folder: SimpleNamespace(number=36))
+    assert corpus.sentences_per_second("model", ["a", "b"], 36, 1) == 4
+    assert corpus.sentences_per_second("model", ["a", "b"], 36, 2) == 4
+    assert "--num_processes" not in commands[0]
+    assert commands[1][commands[1].index("--num_processes") + 1] == "2"

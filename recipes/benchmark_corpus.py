@@ -1,0 +1,120 @@
+"""The part of benchmark.py about many sentences: lists, prefix types that share the encoder, and processes."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from hf_lrp import explain, explain_prefixes
+from hf_lrp.analysis.store import Run
+
+SENTENCES = 20
+Draw = Callable[[int, int], Tensor]  # ids of a random sentence, from its length and a seed
+Tasks = dict[str, Callable[[], None]]
+
+
+def list_tasks(model: PreTrainedModel, draw: Draw) -> tuple[Tasks, Tasks]:
+    """Sentences of 10 to 29 tokens one by one and as a list: with given targets, and with 20 generated tokens."""
+    lengths = range(10, 10 + SENTENCES)
+    sources, targets = ([draw(length, seed + length) for length in lengths] for seed in (0, 100))
+
+    def one_by_one() -> None:
+        for source, target in zip(sources, targets, strict=True):
+            explain(model, None, source, target)
+
+    def translate_one_by_one() -> None:
+        for source in sources:
+            explain(model, None, source, **options)
+
+    options = {"max_new_tokens": 20, "num_beams": 1}
+    given: Tasks = {"loop of single calls": one_by_one, "list": lambda: _run(explain(model, None, sources, targets))}
+    generated: Tasks = {
+        "loop of single calls": translate_one_by_one,
+        "list": lambda: _run(explain(model, None, sources, **options)),
+    }
+    return given, generated
+
+
+def prefix_tasks(model: PreTrainedModel, draw: Draw, length: int) -> Tasks:
+    """Three prefix types of one source, S = T = length, explained separately and together."""
+    source = draw(length, 1)
+    targets = {name: draw(length, seed) for seed, name in enumerate(("reference", "model", "random"), start=2)}
+
+    def separately() -> None:
+        for target in targets.values():
+            explain(model, None, source, target)
+
+    return {
+        "three explain calls": separately,
+        "explain_prefixes": lambda: _run(explain_prefixes(model, None, source, targets)),
+    }
+
+
+def _run(results: Any) -> None:
+    for _ in results:
+        pass
+
+
+def sentences_per_second(checkpoint: str, data: Sequence[str], number: int, processes: int) -> float:
+    """The rate of `hf-lrp analyze` with all prefix types, in processes of one thread each.
+
+    From the moment the evaluation set is written, when models are loaded, to the last shard.
+    """
+    start = [sys.executable, "-m"]
+    if processes > 1:
+        # --multi_gpu is accelerate's way to start several processes on one machine; the variable keeps them on the CPU
+        start += ["accelerate.commands.launch", "--multi_gpu", "--num_processes", str(processes), "-m"]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "run")
+        settings = ["--lengths", "mixed", "--longest", "40", "--number", str(number), "--num-beams", "1"]
+        command = [*start, "hf_lrp.cli", "analyze", checkpoint, "--data", *data, *settings, "--out", str(out)]
+        environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+        run = Run.open(out)
+        finished = max(path.stat().st_mtime for path in (out / "shards").glob("*.json"))
+        return run.number / (finished - (out / "selection.json").stat().st_mtime)
+
+
+def measure_processes(checkpoint: str, data: Sequence[str], quick: bool) -> dict[str, float]:
+    """Sentences per second of one and of two processes, and their ratio: medians of three turns."""
+    turns, number = (1, 32) if quick else (3, 64)
+    rates = [[sentences_per_second(checkpoint, data, number, processes) for processes in (1, 2)] for _ in range(turns)]
+    return {
+        "1 process": statistics.median(one for one, _ in rates),
+        "2 processes": statistics.median(two for _, two in rates),
+        "ratio": statistics.median(two / one for one, two in rates),
+    }
+
+
+def show_corpus(name: str, result: dict[str, Any], console: Console) -> None:
+    """Print one model's results."""
+    table = Table(title=f"{name}, many sentences")
+    for column in ("what", "against", "takes"):
+        table.add_column(column, justify="right" if column == "takes" else "left")
+    for what, times in result["list"].items():
+        table.add_row(
+            f"list of {SENTENCES}, {what}", "loop of single calls", _ratio(times, "list", "loop of single calls")
+        )
+    for length, times in result["prefixes"].items():
+        ratio = _ratio(times, "explain_prefixes", "three explain calls")
+        table.add_row(f"explain_prefixes, S = T = {length}", "three explain calls", ratio)
+    console.print(table)
+    if "processes" in result:
+        rates = result["processes"]
+        one, two = rates["1 process"], rates["2 processes"]
+        console.print(f"sentences per second: {one:.2f} in one process, {two:.2f} in two, {rates['ratio']:.2f} x")
+
+
+def _ratio(times: dict[str, float], what: str, against: str) -> str:
+    return f"{times[what] / times[against]:.2f} x"
