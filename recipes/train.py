@@ -77,10 +77,11 @@ def with_settings(config: dict[str, Any], settings: list[str]) -> dict[str, Any]
 def prepare_data(config: dict[str, Any], seed: int) -> tuple[Any, Any, Any]:
     """Training, validation and test pairs, as text."""
     data = config["data"]
-    pairs = load_pairs(data["path"], config=data.get("config"), source=data["source"], target=data["target"])
+    sides = {name: data[name] for name in ("source", "target")}
+    pairs = load_pairs(data["path"], config=data.get("config"), streaming=data.get("streaming", False), **sides)
     train, validation, test = hold_out(pairs, test=data["test"], validation=data["validation"])
     if data.get("subset"):
-        train = nested_subset(train, data["subset"], seed)
+        train = nested_subset(train, data["subset"], seed, data.get("total"))
     return train, validation, test
 
 
@@ -130,6 +131,17 @@ def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test: Any)
     }
 
 
+def finish(output: Path, number: int, device: torch.device, tokenizer: PreTrainedTokenizerBase, test: Any) -> None:
+    """Average the latest checkpoints of a run and score the result."""
+    averaged = output / "averaged"
+    number = min(number, len(list(output.glob("checkpoint-*"))))
+    average_checkpoints(latest_checkpoints(output, number), averaged, overwrite=True)
+    model = AutoModelForSeq2SeqLM.from_pretrained(averaged, dtype=torch.float32).to(device)
+    results = score(model, tokenizer, test)
+    write_atomically(output / "results.json", (json.dumps(results, indent=2, ensure_ascii=False) + "\n").encode())
+    print(f"BLEU {results['bleu']:.1f}, chrF {results['chrf']:.1f} on {results['sentences']} sentences: {averaged}")
+
+
 def run(config: dict[str, Any], output: Path) -> None:
     """Train, average, score."""
     arguments = TranslationTrainingArguments(output_dir=str(output), **config["training"])
@@ -150,22 +162,18 @@ def run(config: dict[str, Any], output: Path) -> None:
             trainer, list(sample["source"]), list(sample["target"]), every=settings["every"]
         )
         trainer.add_callback(callback)
+    streaming = config["data"].get("streaming", False)  # pairs are then encoded, and counted, while it trains
     if trainer.is_world_process_zero():
-        print(report)
+        if not streaming:
+            print(report)
         write_atomically(output / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
     last = last_whole_checkpoint(output)
     if last is None or not is_finished(last, arguments):
         trainer.train(resume_from_checkpoint=last)
+        if streaming and report.read and trainer.is_world_process_zero():
+            print(f"In the last pass over the stream: {report}")
     if trainer.is_world_process_zero():
-        averaged = output / "averaged"
-        number = min(config["average"], len(list(output.glob("checkpoint-*"))))
-        average_checkpoints(latest_checkpoints(output, number), averaged, overwrite=True)
-        final = AutoModelForSeq2SeqLM.from_pretrained(averaged, dtype=torch.float32).to(arguments.device)
-        results = score(final, tokenizer, test)
-        write_atomically(output / "results.json", (json.dumps(results, indent=2, ensure_ascii=False) + "\n").encode())
-        print(
-            f"BLEU {results['bleu']:.1f}, chrF {results['chrf']:.1f} on {results['sentences']} sentences: {averaged}"
-        )
+        finish(output, config["average"], arguments.device, tokenizer, test)
     trainer.accelerator.wait_for_everyone()
 
 

@@ -88,6 +88,17 @@ def test_a_recipe_runs_from_text_to_scores(recipe: Any, corpus: Path, runs: Path
     assert result.conservation_error <= 1e-5
 
 
+def test_a_recipe_trains_on_a_stream(recipe: Any, corpus: Path, runs: Path, capsys: pytest.CaptureFixture) -> None:
+    """A subset needs to know of how many pairs."""
+    settings = {"data.streaming": "true", "training.stream_buffer": 60, "data.subset": 150}
+    with pytest.raises(ValueError, match="`total`"):
+        train(recipe, "tatoeba-mini-base", corpus, runs / "stream", **settings)
+    results = train(recipe, "tatoeba-mini-base", corpus, runs / "stream", **settings, **{"data.total": 188})
+    assert results["sentences"] == 6
+    assert json.loads((runs / "stream" / "checkpoint-4" / "stream.json").read_text())["step"] == 4
+    assert "In the last pass over the stream: " in capsys.readouterr().out
+
+
 def test_a_finished_run_is_not_trained_again(recipe: Any, corpus: Path, runs: Path) -> None:
     first = train(recipe, "tatoeba-mini-base", corpus, runs / "again")
     weights = (runs / "again" / "checkpoint-4" / "model.safetensors").stat().st_mtime_ns

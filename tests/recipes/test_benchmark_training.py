@@ -1,0 +1,79 @@
+"""The benchmark of training compares what is equal, and reports what it says."""
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from tiny_models import tiny_model
+from tiny_tokenizer import tiny_tokenizer
+from transformers import TrainerCallback
+
+from hf_lrp.training.data import encode_pairs
+from hf_lrp.training.toy_corpus import toy_pairs
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+SMALL = {
+    "source_tokens": 60,
+    "device_tokens": 60,
+    "candidates": 3,
+    "sharpness": 0.005,
+    "label_smoothing_factor": 0.1,
+    "objective": "mrt",
+}
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(RECIPES)
+    module = importlib.import_module("benchmark_training")
+    config = {"training": SMALL, "contributions": {"every": 10, "sentences": 2}}
+    monkeypatch.setattr(module, "read_config", lambda _: config)
+    monkeypatch.setattr(module, "prepare", lambda _: material(module))
+    return module
+
+
+def material(module: Any) -> Any:
+    pairs = toy_pairs(40, seed=1)
+    texts = Dataset.from_list([{"source": s, "target": t, "example": n} for n, (s, t) in enumerate(pairs)])
+    model = tiny_model(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
+    return module.Material(model, model, tiny_tokenizer(), texts, encode_pairs(texts, tiny_tokenizer(), workers=1)[0])
+
+
+def test_both_trainers_compute_the_same(benchmark: Any, tmp_path: Path) -> None:
+    class Always(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            control.should_log = True
+
+    found = {}
+    for name, trainer in benchmark.build_trainers(benchmark.prepare(0), str(tmp_path), updates=3).items():
+        trainer.add_callback(Always())
+        trainer.train()
+        logs = [log for log in trainer.state.log_history if "loss" in log]
+        found[name] = [log[quantity] for log in logs for quantity in ("loss", "grad_norm")]
+    assert found[benchmark.PLAIN] == pytest.approx(found[benchmark.OURS], rel=1e-4)
+    assert len(set(found[benchmark.OURS])) == 6
+
+
+def test_a_quick_run_writes_all_figures(benchmark: Any, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = tmp_path / "figures.json"
+    benchmark.main(["--output", str(path), "--quick", "--threads", str(torch.get_num_threads())])
+    figures = json.loads(path.read_text())
+    likelihood, risk = figures["likelihood"], figures["minimum risk"]
+    times = likelihood["seconds"]
+    assert likelihood["speed against Seq2SeqTrainer"] == times[benchmark.PLAIN] / times[benchmark.OURS] > 0
+    shares = likelihood["share of looks in training time"]
+    step = times[benchmark.OURS] / likelihood["updates"]
+    assert len(shares) == 2
+    for name, share in shares.items():
+        assert share == pytest.approx(times[name] / (times[name] + 10 * step))
+    assert risk["candidates"] == 3 and risk["sentences"] > 1
+    parts = risk["shares of time"]
+    assert set(parts) == {"sampling", "scoring and backward", "risk", "rest"}
+    assert all(0 < share < 1 for share in parts.values())
+    assert sum(parts.values()) == pytest.approx(1)
+    output = capsys.readouterr().out
+    assert "against Seq2SeqTrainer" in output and "against the naive version" in output
