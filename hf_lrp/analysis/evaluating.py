@@ -134,6 +134,7 @@ def _open_folder(
         _require_same(folder, old, manifest)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
+    (folder / "shards").mkdir(exist_ok=True)
     digest = digest_settings(manifest)
     shards = range(len(plan_shards(manifest["selection"]["number"])))
     missing = [shard for shard in shards if find_shard(folder, shard, digest) is None]

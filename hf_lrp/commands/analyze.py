@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> None:
     with quiet_transformers(unless=args.debug):
         model, tokenizer = load_checkpoint(args.model, args.source_lang, args.target_lang)
         if state.device.type == "cuda":
-            model.to(state.device)  # type: ignore[arg-type]
+            model.to(state.device)
         result = evaluate(
             model,
             tokenizer,

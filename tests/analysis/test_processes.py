@@ -62,7 +62,7 @@ def test_killed_it_continues_to_the_same_bytes(tmp_path, arguments, whole):
     folder = tmp_path / "killed"
     command = [sys.executable, str(SCRIPT), *arguments, "--out", str(folder)]
     process = subprocess.Popen(command, env=os.environ | ENVIRONMENT, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not list(folder.glob("shards/*.json")) and time.monotonic() < deadline:
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
@@ -79,7 +79,7 @@ def test_killed_it_continues_to_the_same_bytes(tmp_path, arguments, whole):
 
 
 @pytest.mark.usefixtures("_one_thread")
-def test_two_processes_write_the_same_bytes(tmp_path, arguments, whole, capfd):
+def test_two_processes_write_the_same_bytes(tmp_path, arguments, whole):
     options = ["--multi_gpu", "--num_processes", "2", "--main_process_port", "0"]
     command = [sys.executable, "-m", "accelerate.commands.launch", *options, str(SCRIPT), *arguments]
     done = subprocess.run(
@@ -87,12 +87,12 @@ def test_two_processes_write_the_same_bytes(tmp_path, arguments, whole, capfd):
         env=os.environ | ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("12 pairs with mixed lengths") == 1  # the main process only
-    assert done.stderr.count("12/12") == 1, done.stderr[-3000:]  # its bar counts the shards of both
+    assert done.stderr.count("Evaluating:   0%") == 1 and "12/12" in done.stderr  # its bar counts the shards of both
     assert contents(tmp_path / "two") == (whole or run_here(arguments, tmp_path / "whole"))
 
 
