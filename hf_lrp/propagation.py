@@ -79,7 +79,8 @@ def propagate_all(
             _require_finite(patch, output.logits[0, each.steps])
             if encoder is None:
                 encoder = _Encoder(patch, tape, longest, max_memory)
-                inputs = {"encoder_outputs": BaseModelOutput(output.encoder_last_hidden_state)}
+                # the source stays: FSMT's decoder is causal only where it is given
+                inputs["encoder_outputs"] = BaseModelOutput(output.encoder_last_hidden_state)
             patch.network.check_decoder(tape, encoder.output, output.logits[0])
             with torch.inference_mode():  # cheaper than no_grad; forward passes may not: modules keep tensors of them
                 results.append(_back(patch, tape, encoder, output.logits[0], each))
