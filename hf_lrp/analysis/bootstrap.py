@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 DRAWS = 1000
 CONFIDENCE = 0.95
+BLOCK = 2**20  # numbers of drawn sentences in memory at a time
 
 
 class Estimate(NamedTuple):
@@ -24,8 +26,8 @@ def bootstrap_mean(
     """The mean over sentences, with a percentile interval from drawing sentences with replacement.
 
     Sentences, not steps, are drawn: the steps of a sentence are not independent. The same seed gives the same draws
-    for all columns, and the same numbers whatever the number of threads. In memory are `draws` · P floats and a copy
-    of the values.
+    for all columns, and the same numbers whatever the number of threads. In memory are `draws` · P floats, copies of
+    the values, and a block of draws.
 
     Args:
         values: `[n]` or `[n, P]`, one row per sentence; nan where a sentence has no value, which is left out.
@@ -46,27 +48,30 @@ def bootstrap_mean(
     defined = ~np.isnan(columns)
     filled = np.where(defined, columns, 0.0)
     counted = None if defined.all() else defined.astype(np.float64)
-    mean = _weighted_means(filled, counted, np.ones(len(values)))
-    rng = np.random.default_rng(seed)
-    means = np.stack([_weighted_means(filled, counted, _draw(rng, len(values))) for _ in range(draws)])
+    mean = _weighted_means(filled, counted, np.ones((1, len(values))))[0]
+    means = np.concatenate([_weighted_means(filled, counted, w) for w in _draw(len(values), draws, seed)])
     low, high = _percentiles(means, confidence)
     if values.ndim == 1:
         return Estimate(float(mean[0]), float(low[0]), float(high[0]))
     return Estimate(mean, low, high)
 
 
-def _draw(rng: np.random.Generator, number: int) -> np.ndarray:
-    """How often each of `number` sentences is drawn, `[number]`."""
-    return np.bincount(rng.integers(number, size=number), minlength=number).astype(np.float64)
+def _draw(number: int, draws: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each of `number` sentences is drawn, in blocks `[some of the draws, number]`."""
+    rng = np.random.default_rng(seed)
+    block = max(1, BLOCK // number)
+    for first in range(0, draws, block):
+        size = min(block, draws - first)
+        drawn = rng.integers(number, size=(size, number)) + number * np.arange(size)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=size * number)
+        yield counts.reshape(size, number).astype(np.float64)
 
 
 def _weighted_means(filled: np.ndarray, counted: np.ndarray | None, weights: np.ndarray) -> np.ndarray:
-    """Means of `[P, n]` with weights `[n]`; nan where no sentence with a weight counts."""
+    """Means `[D, P]` of values `[P, n]` with weights `[D, n]`; nan where no sentence with a weight counts."""
     # einsum without `optimize` does not call BLAS, whose sums depend on shapes and threads.
-    totals = np.einsum("pn,n->p", filled, weights)
-    if counted is None:
-        return totals / weights.sum()
-    counts = np.einsum("pn,n->p", counted, weights)
+    totals = np.einsum("dn,pn->dp", weights, filled)
+    counts = weights.sum(axis=1, keepdims=True) if counted is None else np.einsum("dn,pn->dp", weights, counted)
     return np.divide(totals, counts, out=np.full_like(totals, np.nan), where=counts > 0)
 
 

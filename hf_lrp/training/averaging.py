@@ -24,17 +24,23 @@ def latest_checkpoints(run_folder: str | os.PathLike[str], number: int) -> list[
     """The folders of the latest `number` checkpoints that Trainer has written to their end, the latest last."""
     if number < 1:
         raise ValueError(f"The number of checkpoints must be at least 1, not {number}.")
-    steps = {}
-    for folder in Path(run_folder).glob("checkpoint-*"):
-        match = re.fullmatch(r"checkpoint-(\d+)", folder.name)
-        if match and (folder / _TRAINER_STATE).is_file():  # which Trainer writes last
-            steps[int(match[1])] = folder
+    steps = whole_checkpoints(run_folder)
     if len(steps) < number:
         raise ValueError(
             f"{run_folder} has {len(steps)} complete checkpoints (folders checkpoint-STEP), and {number} are wanted. "
             "Trainer keeps as many as its save_total_limit says."
         )
     return [steps[step] for step in sorted(steps)[-number:]]
+
+
+def whole_checkpoints(run_folder: str | os.PathLike[str]) -> dict[int, Path]:
+    """The folders of the checkpoints that Trainer has written to their end, by training step."""
+    steps = {}
+    for folder in Path(run_folder).glob("checkpoint-*"):
+        match = re.fullmatch(r"checkpoint-(\d+)", folder.name)
+        if match and (folder / _TRAINER_STATE).is_file():  # which Trainer writes last
+            steps[int(match[1])] = folder
+    return steps
 
 
 def average_checkpoints(

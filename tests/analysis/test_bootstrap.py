@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hf_lrp.analysis import bootstrap
 from hf_lrp.analysis.bootstrap import Estimate, bootstrap_mean
 
 
@@ -32,6 +33,17 @@ def test_equals_the_loop_written_from_the_definition(missing: float) -> None:
     values[0] = 1.0  # every column has a value
     estimate = bootstrap_mean(values, draws=60, confidence=0.9, seed=3)
     np.testing.assert_allclose(np.transpose(estimate), slow_bootstrap(values, 60, 0.9, 3), rtol=1e-12)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.4])
+def test_blocks_change_no_bit(missing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(1)
+    values = draw.normal(size=(301, 5))
+    values[draw.random(values.shape) < missing] = np.nan
+    whole = bootstrap_mean(values, draws=50)
+    for block in (1, 301, 1000, 9999):
+        monkeypatch.setattr(bootstrap, "BLOCK", block)
+        np.testing.assert_array_equal(bootstrap_mean(values, draws=50), whole)
 
 
 def test_one_column_gives_floats() -> None:

@@ -1,12 +1,12 @@
 """Quantities against examples by hand and slow float64 versions written from the formulas."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from changed_run import change_run, sharpen, write_sentences
 from example_run import make_sentence, write_run
 
 from hf_lrp.analysis.metrics import (
@@ -26,31 +26,9 @@ from hf_lrp.analysis.metrics import (
     total_source,
     use_of_source_positions,
 )
-from hf_lrp.analysis.store import Run, RunError, Sentence, write_shard
+from hf_lrp.analysis.store import RunError, Sentence
 
 NAN = math.nan
-
-
-def write_sentences(folder: Path, sentences: list[Sentence]) -> Run:
-    """A run of one prefix type with exactly these sentences."""
-    run = write_run(folder, number=len(sentences), prefixes=[sentences[0].prefix], lengths=(4, 5))
-    shard = write_shard(folder, 0, sentences, "made up")
-    return Run(folder, run.manifest | {"shards": [shard]})
-
-
-def reshaped(run: Run, folder: Path, change: Callable[[Sentence], Sentence], prefix: str = "reference") -> Run:
-    """A copy of a run with changed sentences."""
-    return write_sentences(folder, [change(sentence) for sentence in run.sentences(prefix)])
-
-
-def sharpen(sentence: Sentence) -> Sentence:
-    """The same tokens with other shares."""
-    shares = np.hstack([sentence.source, sentence.target]).astype(np.float64) ** 2
-    shares /= shares.sum(1, keepdims=True)
-    positions = sentence.source.shape[1]
-    return replace(
-        sentence, source=shares[:, :positions].astype(np.float32), target=shares[:, positions:].astype(np.float32)
-    )
 
 
 # ---- definitions
@@ -231,7 +209,7 @@ def test_runs_of_other_sentences_are_refused(tmp_path: Path) -> None:
 
 def test_divergence_of_runs_equals_the_slow_version(tmp_path: Path) -> None:
     run = write_run(tmp_path / "training", number=5)
-    final = reshaped(run, tmp_path / "final", sharpen)
+    final = change_run(run, tmp_path / "final", sharpen)
     table = influence_divergence(run, final, "reference")
     for row, (ours, theirs) in enumerate(zip(run.sentences("reference"), final.sentences("reference"), strict=True)):
         for t in range(5):
@@ -255,7 +233,7 @@ def test_divergence_of_other_tokens_is_refused(tmp_path: Path) -> None:
         return replace(sentence, target_ids=sentence.target_ids + 1)
 
     for prefix, remedy in (("model", "with reference or random prefixes"), ("reference", "same tokenizer")):
-        other = reshaped(run, tmp_path / prefix, rewrite, prefix)
+        other = change_run(run, tmp_path / prefix, rewrite, prefix)
         with pytest.raises(RunError, match=f"target tokens of pair 0 differ.*{remedy}"):
             influence_divergence(run, other, prefix)
     fewer = write_run(tmp_path / "fewer", number=3)

@@ -1,0 +1,139 @@
+"""Evaluate the checkpoints of a training run in order, and measure how contributions develop.
+
+Give the folder of a run, or the checkpoints themselves. All are evaluated on the
+same pairs, each into a folder of DIR; a timeline that was interrupted continues
+when the same command is started again. DIR gets timeline.json and CSV files with
+every quantity over training steps, and the stages of training are shown."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hf_lrp.commands.analyze import add_data_arguments, load_data
+from hf_lrp.commands.explain import memory_size
+
+if TYPE_CHECKING:
+    from hf_lrp.analysis import Run
+    from hf_lrp.analysis.timeline import Timeline
+
+EXAMPLES = """
+  hf-lrp timeline runs/base --data test.tsv --out timelines/base
+  hf-lrp timeline runs/base --data test.en test.fr --lengths 20,23 --number 200 --out timelines/base
+  hf-lrp timeline runs/base/checkpoint-1000 runs/base/checkpoint-9000 --data test.tsv --out timelines/two
+"""
+_COLUMNS = {
+    "source_total": "R(source)",
+    "source_entropy": "entropy of source",
+    "target_entropy": "entropy of prefix",
+    "divergence": "KL to the last",
+    "correct": "accuracy",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `run` reads."""
+    parser.add_argument(
+        "folders",
+        metavar="FOLDER",
+        type=Path,
+        nargs="+",
+        help="one folder: of a run, with checkpoint-STEP folders; several: the checkpoints",
+    )
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the results")
+    add_data_arguments(parser.add_argument_group("data", "pairs that the models were not trained on"))
+    method = parser.add_argument_group("method")
+    method.add_argument(
+        "--prefix",
+        choices=("reference", "random", "model"),
+        default="reference",
+        help="what the models are conditioned on: the target (default), the target of another pair, or what each "
+        "writes itself, which gives no divergences",
+    )
+    for side in ("source", "target"):
+        method.add_argument(
+            f"--{side}-lang", metavar="CODE", help=f"{side} language of a multilingual model, such as eng_Latn"
+        )
+    method.add_argument(
+        "--max-memory",
+        metavar="SIZE",
+        type=memory_size,
+        help="such as 4GB: what may be used on top of the model, by each process (default: 2GB)",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Evaluate the checkpoints, measure, write, and show the overall figures."""
+    for folder in args.folders:
+        if not folder.is_dir():
+            raise NotADirectoryError(f"there is no folder {folder}")
+    from hf_lrp.analysis.scheduling import this_process
+    from hf_lrp.analysis.timeline import find_checkpoints, measure_timeline
+
+    checkpoints = find_checkpoints(args.folders)
+    state = this_process()
+    with state.main_process_first():  # the others find it in the cache
+        pairs = load_data(args)
+    runs = {}
+    for number, (step, checkpoint) in enumerate(checkpoints.items(), 1):
+        if state.is_main_process:
+            print(f"step {step} ({number} of {len(checkpoints)})", file=sys.stderr)
+        runs[step] = _evaluate(args, step, checkpoint, pairs)
+    if state.is_main_process:
+        timeline = measure_timeline(runs, args.prefix)
+        timeline.save(args.out)
+        _show(timeline)
+        print(f"wrote {args.out}", file=sys.stderr)
+
+
+def _evaluate(args: argparse.Namespace, step: int, checkpoint: Path, pairs: object) -> Run:
+    """The run of one checkpoint; what is finished already is not computed again."""
+    from hf_lrp.analysis import evaluate
+    from hf_lrp.analysis.scheduling import this_process
+    from hf_lrp.analysis.timeline import run_folder
+    from hf_lrp.loading import load_checkpoint, quiet_transformers
+
+    device = this_process().device
+    with quiet_transformers(unless=args.debug):
+        model, tokenizer = load_checkpoint(checkpoint, args.source_lang, args.target_lang)
+        if device.type == "cuda":
+            model.to(device)  # type: ignore[arg-type]
+        return evaluate(
+            model,
+            tokenizer,
+            pairs,
+            args.out / run_folder(step),
+            prefixes=[args.prefix],
+            lengths=args.lengths,
+            number=args.number,
+            longest=args.longest,
+            seed=args.seed,
+            label=f"step {step}",
+            max_memory=args.max_memory,
+        )
+
+
+def _show(timeline: Timeline) -> None:
+    """Print the overall figures of each checkpoint and the stages."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    console.print(f"{timeline.number:,} pairs, {timeline.prefix} prefixes", markup=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    shown = {name: title for name, title in _COLUMNS.items() if name in timeline.overall}
+    for title in ("step", *shown.values()):
+        table.add_column(title, justify="right")
+    for row, step in enumerate(timeline.steps):
+        table.add_row(f"{step}", *(f"{timeline.overall[name].value[row]:.4f}" for name in shown))
+    console.print(table)
+    for name, stages in timeline.stages.items():
+        if stages.first_end is None:
+            text = f"no turning point: {stages.reason}"
+        else:
+            slow = f"slowly after step {stages.second_end:.0f}" if stages.second_end is not None else stages.reason
+            text = f"falls by {stages.fall:.3f} until step {stages.first_end:.0f}, rises by {stages.rise:.3f}; {slow}"
+        console.print(f"{_COLUMNS[name]}: {text}", markup=False)
