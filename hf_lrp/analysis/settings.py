@@ -51,7 +51,7 @@ def describe_settings(
         "seed": request.seed,
         "generation": _without_origin(generation_config_of(model).to_diff_dict()) if generates else {},
         "generate": generate_options,
-        "selection": {"request": vars(request)},
+        "selection": {"request": {name: value for name, value in vars(request).items() if name != "seed"}},
         "versions": _versions(),
     }
     return json.loads(json.dumps(settings, default=_plain))
