@@ -12,12 +12,21 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from hf_lrp.commands import analyze, average, demo, explain
+from hf_lrp.commands import analyze, average, compare, demo, explain, figures, score, timeline
 from hf_lrp.version import __version__
 
 # A command's module has a docstring (its help), `EXAMPLES`, `add_arguments(parser)` and `run(args)`. What takes
 # long to import, torch above all, is imported in `run`: help and usage errors come at once.
-COMMANDS: dict[str, ModuleType] = {"explain": explain, "demo": demo, "analyze": analyze, "average": average}
+COMMANDS: dict[str, ModuleType] = {
+    "explain": explain,
+    "demo": demo,
+    "analyze": analyze,
+    "score": score,
+    "timeline": timeline,
+    "figures": figures,
+    "compare": compare,
+    "average": average,
+}
 
 _EXIT_FAILURE, _EXIT_USAGE = 1, 2
 _EXIT_INTERRUPTED, _EXIT_BROKEN_PIPE = 128 + signal.SIGINT, 128 + 13  # as shells report these signals

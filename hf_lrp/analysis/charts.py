@@ -10,6 +10,9 @@ from typing import Literal
 
 import numpy as np
 
+from hf_lrp.analysis.bootstrap import CONFIDENCE
+
+BANDS = f"Bands: {CONFIDENCE:.0%} bootstrap intervals over sentences."  # for captions
 # How a chart is drawn: curves told apart by colour, line style and marker; runs from the least to the most data with
 # arrows; checkpoints coloured by their step; quantities over training steps; all of them in one picture.
 Kind = Literal["curves", "growth", "checkpoints", "steps", "timeline"]
@@ -73,14 +76,14 @@ def chart_csv(chart: Chart) -> bytes:
     return text.getvalue().encode()
 
 
-def _rows(chart: Chart) -> Iterator[tuple[object, ...]]:
+def _rows(chart: Chart) -> Iterator[list[str]]:
     for panel in chart.panels:
         for curve in panel.curves:
             for x, *numbers in zip(curve.x, curve.value, curve.low, curve.high, strict=True):
-                row = (panel.name, panel.title, curve.label, "" if curve.step is None else curve.step, _number(x))
-                row += tuple(_number(number) for number in numbers)
+                step = "" if curve.step is None else str(curve.step)
+                row = [panel.name, panel.title, curve.label, step, *map(_number, (x, *numbers))]
                 if chart.stages:
-                    row += (stage_of(chart.stages, x if curve.step is None else curve.step),)
+                    row.append(stage_of(chart.stages, x if curve.step is None else curve.step))
                 yield row
 
 

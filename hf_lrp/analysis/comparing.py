@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,12 +93,10 @@ def open_runs(folders: Sequence[Path], labels: Sequence[str] | None = None) -> l
     return list(zip(runs, names, strict=True))
 
 
-def measure(run: Run, label: str, progress: Callable[[str], object] = lambda _: None) -> MeasuredRun:
-    """Read a run's quantities; `progress` is called with each prefix type before it is read."""
-    tables, endings = {}, {}
-    for prefix in run.prefixes:
-        progress(prefix)
-        tables[prefix], endings[prefix] = read_table(run, prefix), read_endings(run, prefix)
+def measure(run: Run, label: str) -> MeasuredRun:
+    """Read a run's quantities."""
+    tables = {prefix: read_table(run, prefix) for prefix in run.prefixes}
+    endings = {prefix: read_endings(run, prefix) for prefix in run.prefixes}
     return MeasuredRun(run, label, tables, endings)
 
 

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hf_lrp.analysis.bootstrap import CONFIDENCE, Estimate, bootstrap_mean
-from hf_lrp.analysis.charts import Chart, Curve, Kind, Panel
+from hf_lrp.analysis.bootstrap import Estimate, bootstrap_mean
+from hf_lrp.analysis.charts import BANDS, Chart, Curve, Kind, Panel
 from hf_lrp.analysis.comparing import WORDS, MeasuredRun, check_comparable, shared_prefixes
 from hf_lrp.analysis.endings import LAST, Endings
 from hf_lrp.analysis.metrics import Table, by_position, paired_difference, source_positions
 
 SHORT_WORDS = {"source_entropy": "entropy of source", "target_entropy": "entropy of target"}
-_BANDS = f"Bands: {CONFIDENCE:.0%} bootstrap intervals over sentences."
 _LONGEST_BASELINE = 22  # characters of a label that fit beside a panel
 
 
@@ -27,14 +26,14 @@ def charts_of_run(run: MeasuredRun) -> list[Chart]:
     charts = [
         Chart(
             "1-contributions-by-position",
-            f"Contribution of the whole source at each target position, from the second on. {of_prefix} {_BANDS}",
+            f"Contribution of the whole source at each target position, from the second on. {of_prefix} {BANDS}",
             (_panel("source_total", [(run.label, run.tables[prefix])], [run.endings[prefix]], alone=True),),
         ),
         _source_positions(run, prefix, of_prefix),
         Chart(
             "3-entropies-by-position",
             "Entropy of source contributions (a) and of target contributions (b) at each target position, in nats. "
-            f"{of_prefix} {_BANDS}",
+            f"{of_prefix} {BANDS}",
             tuple(
                 _panel(quantity, [(run.label, run.tables[prefix])], [run.endings[prefix]])
                 for quantity in ("source_entropy", "target_entropy")
@@ -47,7 +46,7 @@ def charts_of_run(run: MeasuredRun) -> list[Chart]:
             Chart(
                 "4-prefix-types",
                 "Contribution of source (a) and entropy of source contributions (b) with prefixes of "
-                f"different types. {run.label}, {run.run.number} sentences. {_BANDS}",
+                f"different types. {run.label}, {run.run.number} sentences. {BANDS}",
                 tuple(
                     _panel(quantity, list(run.tables.items()), list(run.endings.values()))
                     for quantity in ("source_total", "source_entropy")
@@ -77,16 +76,16 @@ def _source_positions(run: MeasuredRun, prefix: str, of_prefix: str) -> Chart:
     caption = "Total contribution of each source position to the whole target; the average is 1."
     if not table.relative:
         names = tuple(sorted(endings.source.items()))
-        panels = (Panel("source_position", label, "source token position", (curve,), named_positions=names),)
+        panels = [Panel("source_position", label, "source token position", (curve,), named_positions=names)]
     else:
         last = _curve(run.label, np.arange(-LAST, 0), bootstrap_mean(endings.last_source_use))
         names = tuple(sorted(endings.last_source.items()))
-        panels = (
+        panels = [
             Panel("source_position", label, "relative source position", (curve,), title="whole source"),
             Panel("last_source", label, "position from the end", (last,), title="last tokens", named_positions=names),
-        )
+        ]
         caption += " (b): the last source tokens, counted from the end."
-    return Chart("2-source-positions", f"{caption} {of_prefix} {_BANDS}", panels, columns=len(panels))
+    return Chart("2-source-positions", f"{caption} {of_prefix} {BANDS}", tuple(panels), columns=len(panels))
 
 
 def _objectives(runs: Sequence[MeasuredRun], prefix: str) -> Chart:
@@ -97,7 +96,7 @@ def _objectives(runs: Sequence[MeasuredRun], prefix: str) -> Chart:
     return Chart(
         f"5-side-by-side-{prefix}",
         f"Contribution of source (a) and entropy of source contributions (b) with {prefix} prefixes; below, the "
-        f"differences to {runs[0].label}, paired by sentence. {runs[0].run.number} sentences. {_BANDS}",
+        f"differences to {runs[0].label}, paired by sentence. {runs[0].run.number} sentences. {BANDS}",
         tuple(panels),
         columns=2,
     )
@@ -110,7 +109,7 @@ def _growth(runs: Sequence[MeasuredRun], prefix: str) -> Chart:
         f"6-growth-{prefix}",
         f"Contribution of source (a) and entropy of source contributions (b) with {prefix} prefixes, from "
         f"{runs[0].label} to {runs[-1].label}; arrows lead from the first to the last where their intervals "
-        f"do not overlap. {runs[0].run.number} sentences. {_BANDS}",
+        f"do not overlap. {runs[0].run.number} sentences. {BANDS}",
         tuple(_panel(quantity, tables, endings) for quantity in ("source_total", "source_entropy")),
         columns=2,
         kind=kind,
@@ -130,7 +129,7 @@ def _panel(
     return Panel(
         quantity,
         words if alone else SHORT_WORDS.get(quantity, words),
-        position_label(tables[0][1]),
+        position_label(tables[0][1].relative),
         curves,
         title="" if alone else words,
         named_positions=_common_names(endings),
@@ -145,7 +144,7 @@ def _difference_panel(quantity: str, tables: Sequence[tuple[str, Table]], ending
     return Panel(
         f"{quantity}_difference",
         f"difference to {baseline if len(baseline) <= _LONGEST_BASELINE else 'the first'}",
-        position_label(first),
+        position_label(first.relative),
         curves,
         title=f"{WORDS[quantity]}: difference",
         is_difference=True,
@@ -153,9 +152,9 @@ def _difference_panel(quantity: str, tables: Sequence[tuple[str, Table]], ending
     )
 
 
-def position_label(table: Table) -> str:
+def position_label(relative: bool) -> str:
     """What the axis of target positions is called."""
-    return "relative target position" if table.relative else "target token position"
+    return "relative target position" if relative else "target token position"
 
 
 def _curve(label: str, positions: np.ndarray, estimate: Estimate) -> Curve:

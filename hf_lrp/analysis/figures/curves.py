@@ -7,7 +7,6 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from hf_lrp.analysis.charts import Chart, Curve, Panel
 from hf_lrp.analysis.figures.look import (
@@ -20,7 +19,7 @@ from hf_lrp.analysis.figures.look import (
     new_figure,
     ordered_style,
 )
-from hf_lrp.analysis.figures.steps import short_number, step_norm
+from hf_lrp.analysis.figures.steps import set_step_ticks, step_norm
 
 _PANEL_HEIGHT = 2.1
 _ARROWS = 5  # places along a panel where growth is marked
@@ -54,18 +53,18 @@ def draw_growth(chart: Chart) -> Figure:
 def draw_checkpoints(chart: Chart) -> Figure:
     """One curve per checkpoint, coloured by its training step; the first and the last have markers."""
     figure, panels = _panels(chart)
-    steps = [curve.step for curve in chart.panels[0].curves if curve.step is not None]
+    steps = [curve.step or 0 for curve in chart.panels[0].curves]
     norm = step_norm(steps)
     for axes, panel in zip(panels, chart.panels, strict=True):
+        shown = [number for number, curve in enumerate(panel.curves) if np.isfinite(curve.value).any()]
         for number, curve in enumerate(panel.curves):
-            marker = {0: "o", len(panel.curves) - 1: "s"}.get(number, "")
-            color = ORDERED_COLORS(norm(curve.step))
+            marker = {shown[0]: "o", shown[-1]: "s"}.get(number, "")
+            color = ORDERED_COLORS(norm(steps[number]))
             axes.plot(curve.x, curve.value, color=color, marker=marker, linewidth=1)
     bar = figure.colorbar(ScalarMappable(norm, ORDERED_COLORS), ax=panels, pad=0.02, aspect=25)
     bar.set_label("training step")
-    bar.ax.yaxis.set_major_formatter(FuncFormatter(short_number))
-    bar.ax.yaxis.set_minor_formatter(NullFormatter())
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    set_step_ticks(bar.ax.yaxis, steps)
+    bar.outline.set_visible(False)
     for stage in chart.stages[1:]:
         bar.ax.axhline(stage.start, color="white", linewidth=1.2)
         bar.ax.axhline(stage.start, color=INK, linewidth=0.6)

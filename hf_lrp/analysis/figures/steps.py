@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import Normalize, SymLogNorm
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, SymmetricalLogLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 
 def step_norm(steps: Sequence[int]) -> Normalize:
@@ -21,13 +22,21 @@ def step_norm(steps: Sequence[int]) -> Normalize:
 def set_step_axis(axes: Axes, steps: Sequence[int]) -> None:
     """Scale and ticks of an x-axis of steps."""
     if is_logarithmic(steps):
-        threshold = _first_positive(steps)
-        axes.set_xscale("symlog", linthresh=threshold)
-        axes.xaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=threshold))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xscale("symlog", linthresh=_first_positive(steps))
+    set_step_ticks(axes.xaxis, steps)
+
+
+def set_step_ticks(axis: Axis, steps: Sequence[int]) -> None:
+    """Round steps, such as 500 and 20k, on an axis or a colour bar's axis."""
+    if is_logarithmic(steps):
+        digits = (1, 2, 5) if max(steps) <= 1000 * _first_positive(steps) else (1,)
+        round_steps = [digit * 10**power for power in range(9) for digit in digits]
+        ticks = [step for step in (0, *round_steps) if min(steps) <= step <= max(steps)]
+        axis.set_major_locator(FixedLocator(ticks))
+        axis.set_minor_locator(NullLocator())
     else:
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(short_number))
+        axis.set_major_locator(MaxNLocator(6, integer=True))
+    axis.set_major_formatter(FuncFormatter(short_number))
 
 
 def is_logarithmic(steps: Sequence[int]) -> bool:

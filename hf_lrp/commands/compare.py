@@ -1,0 +1,86 @@
+"""Compare evaluations: means, differences paired by sentence, figures, and a report.
+
+The first run is the baseline. Into DIR go means.csv, differences.csv,
+comparison.json, the figures (see `hf-lrp figures`) in a folder of that
+name, and report.html, one page with all of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from hf_lrp.commands.given_runs import Given, add_run_arguments, read_given, write_figures
+
+if TYPE_CHECKING:
+    from hf_lrp.analysis.bootstrap import Estimate
+    from hf_lrp.analysis.comparing import Comparison, MeasuredRun
+
+EXAMPLES = """
+  hf-lrp compare runs/baseline runs/dropout runs/mrt --out comparison
+  hf-lrp compare runs/1m runs/5m runs/30m --growth --out comparison
+  hf-lrp compare runs/timeline --out comparison
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `run` reads."""
+    add_run_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Compare, write everything, and print the differences."""
+    given = read_given(args)
+    if not given.runs and len(given.timelines) > 1:
+        args.usage_error("the checkpoints of one timeline can be compared: give one, or runs")
+    from hf_lrp.analysis.comparing import compare, comparison_json, differences_csv, means_csv
+    from hf_lrp.analysis.report import Picture, render_report
+    from hf_lrp.files import write_atomically
+
+    comparison = compare(given.runs or _checkpoints(given))
+    figures = write_figures(given, args.out / "figures", growth=args.growth)
+    pictures = [Picture(figure.name, figure.chart.caption, figure.svg) for figure in figures]
+    files = {
+        "means.csv": means_csv(comparison),
+        "differences.csv": differences_csv(comparison),
+        "comparison.json": comparison_json(comparison),
+        "report.html": render_report(comparison, pictures).encode(),
+    }
+    args.out.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        write_atomically(args.out / name, content)
+        print(f"wrote {args.out / name}", file=sys.stderr)
+    print(f"wrote {len(figures)} figures into {args.out / 'figures'}", file=sys.stderr)
+    print("\n".join(_table(comparison)))
+
+
+def _checkpoints(given: Given) -> list[MeasuredRun]:
+    """The runs of a timeline, where no others are given."""
+    from hf_lrp.analysis.comparing import measure, open_runs
+
+    ((folder, timeline),) = given.timelines.items()
+    return [measure(run, label) for run, label in open_runs([folder / name for name in timeline.folders])]
+
+
+def _table(comparison: Comparison) -> list[str]:
+    """Lines with the mean of each run, and its difference to the first."""
+    from hf_lrp.analysis.comparing import WORDS
+    from hf_lrp.analysis.metrics import QUANTITIES
+    from hf_lrp.analysis.store import PREFIXES
+
+    differences = {(item.prefix, item.quantity, item.run): item for item in comparison.differences}
+    lines = [("prefix", "quantity", "run", "mean", "difference to the first" if differences else "")]
+    order = {name: place for place, name in enumerate((*PREFIXES, *QUANTITIES))}
+    for mean in sorted(comparison.means, key=lambda mean: (order[mean.prefix], order[mean.quantity])):
+        difference = differences.get((mean.prefix, mean.quantity, mean.run))
+        written = ""
+        if difference is not None:
+            written = _interval(difference.estimate, "+") + " *" * difference.excludes_zero
+        lines.append((mean.prefix, WORDS[mean.quantity], mean.run, _interval(mean.estimate), written))
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return [*rows, *["* the 95 % interval excludes 0"] * bool(differences)]
+
+
+def _interval(estimate: Estimate, sign: str = "") -> str:
+    return f"{estimate.value:{sign}.3f} [{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"

@@ -1,0 +1,33 @@
+"""Draw the paper's figures from evaluations.
+
+One run gives contributions by position, use of source positions,
+entropies and prefix types; several runs of the same sentences are also
+drawn side by side. A timeline gives the figures of training.
+
+Each figure is written as PDF, SVG and PNG, with its numbers as CSV."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from hf_lrp.commands.given_runs import add_run_arguments, read_given, write_figures
+
+EXAMPLES = """
+  hf-lrp figures runs/opus --out figures
+  hf-lrp figures runs/baseline runs/dropout runs/mrt --out figures
+  hf-lrp figures runs/1m runs/5m runs/30m --growth --labels 1m 5m 30m --out figures
+  hf-lrp figures runs/timeline --out figures
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `run` reads."""
+    add_run_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Draw, and say where the figures are."""
+    figures = write_figures(read_given(args), args.out, growth=args.growth)
+    for figure in figures:
+        print(f"wrote {args.out / figure.name} (.pdf .svg .png .csv)", file=sys.stderr)

@@ -1,0 +1,69 @@
+"""The page of a comparison: self-contained, escaped, and complete."""
+
+import base64
+import re
+from html.parser import HTMLParser
+
+import pytest
+from example_run import write_run
+
+from hf_lrp.analysis.comparing import compare, measure
+from hf_lrp.analysis.report import Picture, render_report
+
+ODD = '<script>alert(1)</script> & "x"'
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and all text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Page:
+    folder = tmp_path_factory.mktemp("runs")
+    runs = [
+        measure(write_run(folder / "a", label="base", model=ODD, number=3), "base"),
+        measure(write_run(folder / "b", label=ODD, seed=1, number=3), ODD),
+    ]
+    return Page(render_report(compare(runs), [Picture("a/1", f"What {ODD} shows.", SVG)]))
+
+
+def test_nothing_is_loaded_and_nothing_runs(page):
+    names = {tag for tag, _ in page.tags}
+    assert not names & {"script", "link", "iframe", "object", "form"}
+    links = [value for _, attributes in page.tags for name, value in attributes.items() if name in ("src", "href")]
+    assert links == ["data:image/svg+xml;base64," + base64.b64encode(SVG).decode()]
+    policy = next(attributes["content"] for tag, attributes in page.tags if attributes.get("http-equiv"))
+    assert policy.startswith("default-src 'none'")
+
+
+def test_texts_of_users_are_shown_as_they_are(page):
+    assert page.text.count(ODD) >= 5  # title, heading, tables, settings, caption
+    image = next(attributes for tag, attributes in page.tags if tag == "img")
+    assert image["alt"] == f"What {ODD} shows."
+
+
+def test_tables(page):
+    assert "Differences to base" in page.text
+    assert len(re.findall(r"[+-]\d\.\d{3} \[[+-]\d\.\d{3}, [+-]\d\.\d{3}\]", page.text)) == 4 + 3 + 3
+    assert "differ in seed: 0 and 1" in page.text
+
+
+def test_settings_that_differ_are_marked(page):
+    marked = [attributes for tag, attributes in page.tags if tag == "tr" and attributes.get("class") == "differs"]
+    assert len(marked) == 4  # label, model, seed, seed of the selection
+    assert "tokenizer.class" in page.text
+    assert "AlphaBeta(alpha=1.0, beta=0.0)" in page.text
+    assert ".parquet" not in page.text
