@@ -148,24 +148,28 @@ def check_comparable(runs: Sequence[MeasuredRun]) -> list[str]:
                 f"{names} have different tokenizers, so that the same position is not the same token: evaluate both "
                 "with mixed lengths, where positions are relative, or draw each by itself."
             )
-        if not same_tokenizer:
-            notes.append(f"{names} have different tokenizers: entropies depend on the number of tokens.")
-        elif not _have_same_sentences(first, run, prefixes[0]):
+        if not _have_same_sentences(first, run, prefixes[0] if same_tokenizer else None):
             raise RunError(
                 f"{names} hold different sentences: evaluate both on the same data with the same lengths, number and "
                 "seed, or draw each by itself."
             )
+        if not same_tokenizer:
+            notes.append(f"{names} have different tokenizers: entropies depend on the number of tokens.")
         notes += _different_settings(names, first, run, ("rule", "predict", *["seed"] * ("random" in prefixes)))
     return notes
 
 
-def _have_same_sentences(run: Run, other: Run, prefix: str) -> bool:
-    """Whether two runs were given the same selection, or else hold the same tokens."""
-    if run.manifest["selection"]["sha256"] == other.manifest["selection"]["sha256"]:
+def _have_same_sentences(run: Run, other: Run, prefix: str | None) -> bool:
+    """Whether two runs were given the same selection, or else hold the same tokens with this type of prefix.
+
+    Without a prefix type, for runs whose tokens differ anyway: whether they are of the same corpus.
+    """
+    ours, theirs = run.manifest["selection"], other.manifest["selection"]
+    if ours["sha256"] == theirs["sha256"]:
         return True
-    tokens = (
-        {sentence.pair: sentence.source_ids.tolist() for sentence in each.sentences(prefix)} for each in (run, other)
-    )
+    if prefix is None:
+        return ours.get("corpus") == theirs.get("corpus")
+    tokens = ({item.pair: item.source_ids.tolist() for item in each.sentences(prefix)} for each in (run, other))
     return next(tokens) == next(tokens)
 
 

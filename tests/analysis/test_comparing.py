@@ -143,6 +143,12 @@ class TestRefused:
         with pytest.raises(RunError, match="different tokenizers.*mixed lengths"):
             check_comparable(runs)
 
+    def test_other_tokenizers_on_another_corpus(self, tmp_path):
+        selection = {"number": 6, "lengths": None, "corpus": {"sha256": "3" * 64}, "sha256": "2" * 64}
+        other = write_run(tmp_path / "b", lengths=None, selection=selection, **TOKENIZER)
+        with pytest.raises(RunError, match="different sentences"):
+            check_comparable(open_and_measure(write_run(tmp_path / "a", lengths=None), other))
+
     def test_no_prefix_type_in_common(self, tmp_path):
         runs = open_and_measure(
             write_run(tmp_path / "a", prefixes=["model"]), write_run(tmp_path / "b", prefixes=["random"])

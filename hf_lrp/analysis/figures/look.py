@@ -20,7 +20,7 @@ _DPI = 300
 
 # The colours of Okabe and Ito without yellow, which is too light for lines, in an order in which neighbours differ as
 # greys, too. Styles and markers have other periods, so that combinations do not repeat soon.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#56B4E9", "#E69F00")
+_COLORS = ("#0072B2", "#E69F00", "#000000", "#D55E00", "#56B4E9", "#009E73", "#CC79A7")
 _LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1.2, 1, 1.2)), (0, (3, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 # From pale to dark, also as greys; the palest part would vanish on paper.
