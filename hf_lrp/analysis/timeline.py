@@ -245,10 +245,9 @@ def _from_json(content: dict[str, Any]) -> dict[str, Any]:
             name: Estimate(*(np.array(estimate[end], dtype=np.float64) for end in _ENDS))
             for name, estimate in content[kind].items()
         }
-    content["stages"] = {
-        name: Stages(**{key: np.nan if value is None and key in _NUMBERS else value for key, value in stages.items()})
-        for name, stages in content["stages"].items()
-    }
+    for stages in content["stages"].values():
+        stages |= {name: np.nan for name in _NUMBERS if stages[name] is None}
+    content["stages"] = {name: Stages(**stages) for name, stages in content["stages"].items()}
     arrays = {name: np.array(content[name]) for name in ("steps", "positions")}
     return content | arrays | {"folders": tuple(content["folders"])}
 

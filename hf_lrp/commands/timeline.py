@@ -99,7 +99,7 @@ def _evaluate(args: argparse.Namespace, step: int, checkpoint: Path, pairs: obje
     with quiet_transformers(unless=args.debug):
         model, tokenizer = load_checkpoint(checkpoint, args.source_lang, args.target_lang)
         if device.type == "cuda":
-            model.to(device)  # type: ignore[arg-type]
+            model.to(device)
         return evaluate(
             model,
             tokenizer,
