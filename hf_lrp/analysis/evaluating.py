@@ -247,7 +247,8 @@ def _compute_shards(
     }
     done = len(selection.pairs) - sum(len(shards[shard]) for shard in missing)
     targets = _read_targets(task, selection.pairs) if missing else {}
-    with Progress(folder, done, len(selection.pairs), others, progress and state.is_main_process) as bar:
+    visible = progress and state.is_main_process and bool(missing)
+    with Progress(folder, done, len(selection.pairs), others, visible) as bar:
         for shard in shares[state.process_index]:
             found = []
             for results in _explain_shard(task, selection.pairs, targets, shards[shard], shard):
