@@ -173,7 +173,8 @@ def encode_pairs(
     encoder = _Encoder(tokenizer, max_length, max_ratio)
     if is_stream(pairs):
         stream = partial(_encoded_rows, pairs=pairs, encoder=encoder, report=report)
-        return import_datasets().IterableDataset.from_generator(stream, features=_features()), report
+        # without features, whose check of every row would take longer than encoding it
+        return import_datasets().IterableDataset.from_generator(stream), report
     encoded = _map(pairs, encoder, _features(_REASON, _HASH), encoder.fingerprint(), workers)
     reasons = encoded.data["reason"].to_numpy().copy()
     fit = np.flatnonzero(reasons == _KEPT)
