@@ -23,7 +23,7 @@ EXAMPLES = """
   hf-lrp analyze Helsinki-NLP/opus-mt-en-de --data news.en news.de --lengths 20,23 --out runs/opus
   hf-lrp analyze path/to/model --data wmt14 --config fr-en --split validation --source-column en
       --target-column fr --prefix reference model --lengths mixed --number 500 --out runs/wmt
-  accelerate launch --num_processes 8 -m hf_lrp.cli analyze path/to/model --data pairs.tsv --out runs/m
+  accelerate launch --num_processes 8 -m hf_lrp.cli analyze MODEL --data pairs.tsv --out runs/m
 """
 _PREFIXES = ("reference", "model", "random")
 _COLUMNS = {
