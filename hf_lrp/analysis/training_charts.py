@@ -22,6 +22,7 @@ _LABELS = SHORT_WORDS | {CHANGE + "source_total": "mean |change|", CHANGE + DIVE
 def charts_of_timeline(timeline: Timeline, label: str) -> list[Chart]:
     """Training stages, entropies, accuracy and change by position, and the timeline; as far as they were measured."""
     stages, about = find_stages_of(timeline)
+    lines = " Dashed lines part the stages." if len(stages) > 1 else ""
     about = f"{label}, {timeline.prefix} prefixes, {timeline.number} sentences. {about}"
     over_steps = [name for name in (DIVERGENCE, *STAGED) if name in timeline.overall]
     # Only reference prefixes are the correct translation.
@@ -30,7 +31,7 @@ def charts_of_timeline(timeline: Timeline, label: str) -> list[Chart]:
     charts = [
         Chart(
             "7-training-stages",
-            f"Over training steps: {_enumerate(over_steps)}. Dashed lines part the stages. {about} {BANDS}",
+            f"Over training steps: {_enumerate(over_steps)}.{lines} {about} {BANDS}",
             tuple(_over_steps(timeline, name) for name in over_steps),
             columns=2,
             kind="steps",

@@ -14,6 +14,7 @@ from matplotlib._pylab_helpers import Gcf
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from matplotlib.text import Annotation
 
 from hf_lrp.analysis.charts import Chart, Panel
 from hf_lrp.analysis.figures import draw, write_figure
@@ -29,7 +30,7 @@ def luminance(color) -> float:
 
 def arrows(figure: Figure) -> list[tuple[float, float]]:
     """Heights at which arrows begin and end."""
-    return [(text.xyann[1], text.xy[1]) for axes in figure.axes for text in axes.texts if text.arrow_patch is not None]
+    return [(text.xyann[1], text.xy[1]) for axes in figure.axes for text in axes.texts if isinstance(text, Annotation)]
 
 
 def written(figure: Figure) -> list[str]:
@@ -174,9 +175,30 @@ class TestTraining:
         np.testing.assert_allclose(axes.lines[0].get_xdata(), np.interp(STEPS, [0, 300, 3000, 9000], range(4)))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_defined_where_there_is_one_step(kind):
+    chart = make_chart(kind)
+    nothing = np.full(1, np.nan)
+    panels = tuple(
+        replace(
+            panel, curves=tuple(replace(c, x=c.x[:1], value=nothing, low=nothing, high=nothing) for c in panel.curves)
+        )
+        for panel in chart.panels
+    )
+    figure = draw(replace(chart, panels=panels))
+    assert len(figure.axes) >= 2
+    assert arrows(figure) == []
+
+
 @pytest.mark.parametrize(
     ("steps", "logarithmic"),
-    [([100, 200, 300, 400, 500], False), ([0, 10, 100, 1000, 10000], True), ([1, 10, 100], False)],
+    [
+        ([100, 200, 300, 400, 2000], True),
+        ([100, 200, 300, 400, 900], False),
+        ([1000, 4000, 7000, 10000, 13000], False),
+        ([0, 10, 100, 1000, 10000], True),
+        ([1, 10, 100], False),
+    ],
 )
 def test_scale_of_steps(steps, logarithmic):
     assert is_logarithmic(steps) is logarithmic

@@ -57,8 +57,9 @@ def draw_checkpoints(chart: Chart) -> Figure:
     norm = step_norm(steps)
     for axes, panel in zip(panels, chart.panels, strict=True):
         shown = [number for number, curve in enumerate(panel.curves) if np.isfinite(curve.value).any()]
+        markers = dict(zip(shown[:1] + shown[1:][-1:], "os", strict=False))
         for number, curve in enumerate(panel.curves):
-            marker = {shown[0]: "o", shown[-1]: "s"}.get(number, "")
+            marker = markers.get(number, "")
             color = ORDERED_COLORS(norm(steps[number]))
             axes.plot(curve.x, curve.value, color=color, marker=marker, linewidth=1)
     bar = figure.colorbar(ScalarMappable(norm, ORDERED_COLORS), ax=panels, pad=0.02, aspect=25)
@@ -156,12 +157,4 @@ def _add_arrows(axes: Axes, first: Curve, last: Curve) -> None:
         pixels = axes.transData.transform([start, end])
         if abs(pixels[1, 1] - pixels[0, 1]) * 72 / axes.figure.dpi < _SHORTEST_ARROW:
             continue
-        arrow = {
-            "arrowstyle": "-|>",
-            "color": INK,
-            "linewidth": 0.9,
-            "shrinkA": 1.5,
-            "shrinkB": 1.5,
-            "mutation_scale": 7,
-        }
-        axes.annotate("", xy=end, xytext=start, arrowprops=arrow)
+        axes.annotate("", xy=end, xytext=start, arrowprops=_ARROW)

@@ -40,9 +40,9 @@ def set_step_ticks(axis: Axis, steps: Sequence[int]) -> None:
 
 
 def is_logarithmic(steps: Sequence[int]) -> bool:
-    """Whether the steps lie more evenly on a logarithmic axis: its widest gap is the narrower one."""
+    """Whether the steps span a factor of 10 and lie more evenly on a logarithmic axis: its widest gap is narrower."""
     ordered = np.unique([step for step in steps if step > 0]).astype(float)
-    if len(ordered) < 4:
+    if len(ordered) < 4 or ordered[-1] < 10 * ordered[0]:
         return False
     widest = [np.diff(scaled).max() / (scaled[-1] - scaled[0]) for scaled in (ordered, np.log(ordered))]
     return bool(widest[1] < widest[0])

@@ -69,6 +69,7 @@ def draw_timeline(chart: Chart) -> Figure:
         lanes[0].text(*above, stage.name, transform=lanes[0].transAxes, ha="center", va="bottom", weight="bold")
     lanes[-1].set_xlim(places[0], places[-1])
     lanes[-1].set_xticks(places, [short_number(bound) for bound in bounds])
+    lanes[-1].set_xticks(np.interp(chart.panels[-1].curves[0].x, bounds, places), minor=True)  # the checkpoints
     lanes[-1].set_xlabel(chart.panels[-1].x_label)
     figure.align_ylabels(lanes)
     return figure
