@@ -74,7 +74,8 @@ def sentences_per_second(checkpoint: str, data: Sequence[str], number: int, proc
     start = [sys.executable, "-m"]
     if processes > 1:
         # --multi_gpu is accelerate's way to start several processes on one machine; the variable keeps them on the CPU
-        start += ["accelerate.commands.launch", "--multi_gpu", "--num_processes", str(processes), "-m"]
+        start += ["accelerate.commands.launch", "--multi_gpu", "--num_processes", str(processes)]
+        start += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "-m"]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "run")
         settings = ["--lengths", "mixed", "--longest", "40", "--number", str(number), "--num-beams", "1"]
