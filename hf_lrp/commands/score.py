@@ -29,7 +29,7 @@ EXAMPLES = """
   hf-lrp score Helsinki-NLP/opus-mt-en-de --data pairs.tsv --out scores.tsv
   hf-lrp score path/to/model --data sources.txt translations.txt --out scores.jsonl
   hf-lrp score path/to/model --data pairs.tsv --calibration sources.txt --out scores.tsv
-  hf-lrp score path/to/model --data more.tsv --calibration scores.tsv.calibration.json --out more.jsonl
+  hf-lrp score MODEL --data more.tsv --calibration scores.tsv.calibration.json --out more.jsonl
 """
 MOST_SENTENCES = 200  # to calibrate on, where the pairs' own sources are taken
 THRESHOLD = -2.0

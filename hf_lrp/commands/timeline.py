@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
   hf-lrp timeline runs/base --data test.tsv --out timelines/base
   hf-lrp timeline runs/base --data test.en test.fr --lengths 20,23 --number 200 --out timelines/base
-  hf-lrp timeline runs/base/checkpoint-1000 runs/base/checkpoint-9000 --data test.tsv --out timelines/two
+  hf-lrp timeline base/checkpoint-1000 base/checkpoint-9000 --data test.tsv --out timelines/two
 """
 _COLUMNS = {
     "source_total": "R(source)",
