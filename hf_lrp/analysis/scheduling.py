@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 from hf_lrp.analysis.selection import Pair
 from hf_lrp.analysis.store import shard_name
 
-SHARD = 16  # sentences: few, so that many processes have something to do, but enough to translate together
+SHARD = 8  # sentences: few, so that many processes have something to do, but enough to translate together
 SHARDS = 1000  # at most: a folder with very many files is slow
 LOOK = 0.5  # seconds between two looks at what other processes have finished
 _PATIENCE = timedelta(days=30)  # one process may select pairs or compute for long while others wait

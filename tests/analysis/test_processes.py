@@ -101,7 +101,7 @@ def test_shards_hold_all_sentences_in_order_and_nearly_as_many_each(number):
     shards = plan_shards(number)
     assert [n for shard in shards for n in shard] == list(range(number))
     sizes = set(map(len, shards))
-    assert max(sizes) <= 16 and max(sizes) - min(sizes) <= 1
+    assert max(sizes) <= 8 and max(sizes) - min(sizes) <= 1
 
 
 def test_large_sets_have_larger_shards():
