@@ -226,7 +226,8 @@ def compare_minimum_risk(material: Material, repeats: int) -> dict[str, Any]:
     model = copy.deepcopy(material.trained).train()
     rows = material.encoded.select(next(iter(sampler(material, training["device_tokens"])))).to_list()
     batch = collate(rows, model.config.pad_token_id, model.config.decoder_start_token_id)
-    settings = MinimumRiskSettings(number=number, alpha=alpha)
+    chunk_tokens = TranslationTrainingArguments.scoring_tokens  # what the trainer takes unless it is told
+    settings = MinimumRiskSettings(number=number, alpha=alpha, chunk_tokens=chunk_tokens)
 
     def ours() -> None:
         minimum_risk_step(model, batch, settings=settings, seed=SEED).loss.backward()

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, cast
 import torch
 from accelerate.utils import extract_model_from_parallel
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
@@ -23,7 +22,7 @@ from hf_lrp.inputs import IGNORED_LABEL
 from hf_lrp.training.candidates import Candidates, end_tokens, sample_candidates, start_token
 from hf_lrp.training.risks import Risk, negative_sentence_bleu
 
-_EVEN = 0.85  # within a chunk, the shortest candidate has at least this share of the longest one's tokens,
+_EVEN = 0.95  # within a chunk, the shortest candidate has at least this share of the longest one's tokens,
 _SMALL = 512  # unless the chunk has fewer tokens than this
 
 
@@ -184,8 +183,29 @@ def _teacher_forcing(model: PreTrainedModel, candidates: Sequence[Tensor]) -> tu
 def _sum_log_probabilities(logits: Tensor, labels: Tensor) -> Tensor:
     """Log-probability of each sequence, [candidates], at least in float32."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    losses = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL, reduction="none")
-    return -losses.view_as(labels).sum(-1)
+    mask = labels != IGNORED_LABEL
+    return (_LogProbabilities.apply(logits, labels.masked_fill(~mask, 0)) * mask).sum(-1)
+
+
+class _LogProbabilities(torch.autograd.Function):
+    """Of the labels [candidates, T], by logits [candidates, T, V].
+
+    As `log_softmax` and `gather`, but with one tensor as large as the logits instead of two in the forward pass, and
+    one instead of two in the backward pass: nothing else in a step is as large.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:
+        total = logits.logsumexp(-1, keepdim=True)
+        ctx.save_for_backward(logits, total, labels)
+        return (logits.gather(-1, labels[..., None]) - total)[..., 0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        logits, total, labels = ctx.saved_tensors
+        gradient = gradients[0][..., None]
+        result = (logits - total).exp_().mul_(-gradient)
+        return result.scatter_add_(-1, labels[..., None], gradient), None
 
 
 def _risks(risk: Risk, candidates: Sequence[Sequence[Tensor]], ends: Sequence[int]) -> list[list[float]]:
