@@ -1,6 +1,7 @@
 """Measure the speed and memory of explain(), as ratios within one run.
 
-    python recipes/benchmark.py --output benchmark.json [--checkpoint PATH_OR_HUB_ID [--data FILE FILE]] [--quick]
+    python recipes/benchmark.py --output benchmark.json [--checkpoint PATH_OR_HUB_ID [--data FILE FILE]]
+                                [--pairs tatoeba-en-fr.tsv] [--quick]
 
 On a randomly initialised Transformer base and, if given, on a real checkpoint: one forward pass; one forward and T
 backward passes (what gradient x input needs), also in the cheapest form, without gradients of weights; explain() for
@@ -272,11 +273,11 @@ def show_families(times: dict[str, float], console: Console) -> None:
     console.print(table)
 
 
-def training(quick: bool, console: Console) -> dict[str, Any]:
+def training(quick: bool, pairs: Path | None, console: Console) -> dict[str, Any]:
     """What benchmark_training.py measures."""
     import benchmark_training  # which imports this file
 
-    results = benchmark_training.measure(quick)
+    results = benchmark_training.measure(quick, pairs)
     benchmark_training.show(results, console)
     return results
 
@@ -286,6 +287,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, required=True, help="JSON file for the figures")
     parser.add_argument("--checkpoint", help="a real Marian checkpoint, folder or Hub id")
     parser.add_argument("--data", nargs=2, metavar="FILE", help="sources and targets for the checkpoint, line by line")
+    parser.add_argument("--pairs", type=Path, help="TSV file of the embedded model's training data, Tatoeba")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="fewer repeats and shorter sentences")
     options = parser.parse_args(arguments)
@@ -303,7 +305,7 @@ def main(arguments: list[str] | None = None) -> None:
         show_corpus(name, results[name]["corpus"], console)
     results["families"] = families(2 if options.quick else 8)
     show_families(results["families"], console)
-    results["training"] = training(options.quick, console)
+    results["training"] = training(options.quick, options.pairs, console)
     write_atomically(options.output, (json.dumps(results, indent=2) + "\n").encode())
 
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 
 _BELOW_ONE = 1 - 1e-12  # what is below 1 also after rounding
+_ALIVE = 0.85  # of the rows in the cache; if fewer go on, the others are taken out
 
 
 class Candidates(NamedTuple):
@@ -71,10 +72,15 @@ def sample_candidates(
 
 def _limit(model: PreTrainedModel, length: int) -> int:
     """How many tokens a candidate may have, the end included."""
-    config = model.config
-    positions = getattr(config, "max_target_positions", getattr(config, "max_position_embeddings", None))
+    positions = position_limit(model)
     limit = 7 * length // 5 + 3
     return limit if positions is None else min(limit, positions)
+
+
+def position_limit(model: PreTrainedModel) -> int | None:
+    """How many positions the decoder has; None: no limit is known."""
+    config = model.config
+    return getattr(config, "max_target_positions", getattr(config, "max_position_embeddings", None))
 
 
 @contextmanager
@@ -108,7 +114,9 @@ def _grow(
     row = sample // number  # of each sample that goes on
     for step in range(max(limits)):
         output = cast(Any, model)(
-            encoder_outputs=(states[source],),
+            # from the second step on, keys and values of the encoder are in the cache, and of its states only the
+            # shape matters
+            encoder_outputs=(states[source] if step == 0 else states[:1].expand(len(source), -1, -1),),
             attention_mask=mask[source],
             decoder_input_ids=ids[:, -1:],
             past_key_values=cache,
@@ -118,17 +126,21 @@ def _grow(
         vocabulary = output.logits.shape[-1]
         children, child, draws = torch.unique(row * vocabulary + drawn, return_inverse=True, return_counts=True)
         parent, token = children // vocabulary, children % vocabulary
-        source, ids = source[parent], torch.cat([ids[parent], token[:, None]], dim=1)
-        ended = torch.isin(token, ends) | (limit[source] == step + 1)
-        yield _Leaves(source[ended], ids[ended, 1:], draws[ended])
+        grown = torch.cat([ids[parent], token[:, None]], dim=1)
+        ended = torch.isin(token, ends) | (limit[source[parent]] == step + 1)
+        yield _Leaves(source[parent[ended]], grown[ended, 1:], draws[ended])
         going = ~ended
         if not going.any():
             return
-        source, ids = source[going], ids[going]
-        if not torch.equal(parent[going], torch.arange(len(output.logits), device=device)):
-            cache.batch_select_indices(parent[going])
+        left = parent[going]
+        if len(left.unique()) < len(left) or len(left) < _ALIVE * len(source):
+            source, ids = source[left], grown[going]
+            cache.batch_select_indices(left)
+            row = (going.cumsum(0) - 1)[child[going[child]]]
+        else:  # to move rows in the cache costs more than to carry on those that have ended
+            ids = torch.cat([ids, ids[:, -1:]], dim=1).index_copy(0, left, grown[going])
+            row = row[going[child]]
         sample = sample[going[child]]
-        row = (going.cumsum(0) - 1)[child[going[child]]]
 
 
 def _allowed(model: PreTrainedModel, logits: Tensor, step: int) -> Tensor:

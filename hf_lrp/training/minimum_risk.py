@@ -9,21 +9,18 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from accelerate.utils import extract_model_from_parallel
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from hf_lrp.inputs import IGNORED_LABEL
 from hf_lrp.training.candidates import Candidates, end_tokens, sample_candidates, start_token
 from hf_lrp.training.risks import Risk, negative_sentence_bleu
-
-_EVEN = 0.95  # within a chunk, the shortest candidate has at least this share of the longest one's tokens,
-_SMALL = 512  # unless the chunk has fewer tokens than this
+from hf_lrp.training.scoring import edge_log_probabilities, score_candidates
 
 
 @dataclass(frozen=True)
@@ -167,7 +164,9 @@ def _run_references(model: nn.Module, batch: Mapping[str, Tensor], references: S
         decoder_input_ids=inputs,
         use_cache=False,
     )
-    log_probabilities = _sum_log_probabilities(output.logits, labels)
+    row, step = (labels != IGNORED_LABEL).nonzero(as_tuple=True)
+    found = edge_log_probabilities(output.logits.flatten(0, 1), row * labels.shape[1] + step, labels[row, step])
+    log_probabilities = found.new_zeros(len(labels)).index_add(0, row, found)
     return _Encoded(log_probabilities, output.encoder_last_hidden_state, batch["attention_mask"])
 
 
@@ -178,34 +177,6 @@ def _teacher_forcing(model: PreTrainedModel, candidates: Sequence[Tensor]) -> tu
     previous = labels[:, :-1]
     padding = model.config.pad_token_id if model.config.pad_token_id is not None else 0
     return torch.cat([start, previous.masked_fill(previous == IGNORED_LABEL, padding)], dim=1), labels
-
-
-def _sum_log_probabilities(logits: Tensor, labels: Tensor) -> Tensor:
-    """Log-probability of each sequence, [candidates], at least in float32."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    mask = labels != IGNORED_LABEL
-    return (_LogProbabilities.apply(logits, labels.masked_fill(~mask, 0)) * mask).sum(-1)
-
-
-class _LogProbabilities(torch.autograd.Function):
-    """Of the labels [candidates, T], by logits [candidates, T, V].
-
-    As `log_softmax` and `gather`, but with one tensor as large as the logits instead of two in the forward pass, and
-    one instead of two in the backward pass: nothing else in a step is as large.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor) -> Tensor:
-        total = logits.logsumexp(-1, keepdim=True)
-        ctx.save_for_backward(logits, total, labels)
-        return (logits.gather(-1, labels[..., None]) - total)[..., 0]
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        logits, total, labels = ctx.saved_tensors
-        gradient = gradients[0][..., None]
-        result = (logits - total).exp_().mul_(-gradient)
-        return result.scatter_add_(-1, labels[..., None], gradient), None
 
 
 def _risks(risk: Risk, candidates: Sequence[Sequence[Tensor]], ends: Sequence[int]) -> list[list[float]]:
@@ -235,9 +206,10 @@ def _expected_risk(
     chunk_tokens: int,
 ) -> tuple[Tensor, MinimumRiskStatistics]:
     """The risk summed over sentences, and all statistics but the seconds."""
-    log_probabilities, source, number = _score(model, encoded, candidates.ids, chunk_tokens)
-    sharpened = log_probabilities.new_full((len(risks), max(map(len, risks))), -torch.inf)
-    distribution = sharpened.index_put((source, number), alpha * log_probabilities).softmax(-1)  # P̃
+    others = score_candidates(model, encoded.states, encoded.mask, candidates.ids, chunk_tokens=chunk_tokens)
+    sharpened = torch.full((len(risks), max(map(len, risks))), -torch.inf).to(encoded.log_probabilities)
+    sharpened[:, 0] = alpha * encoded.log_probabilities
+    distribution = sharpened.index_put(others[1:], alpha * others.log_probabilities).softmax(-1)  # P̃
     padded = pad_sequence([torch.tensor(row, dtype=torch.float64) for row in risks], batch_first=True)
     loss = (distribution * padded.to(distribution)).sum()
     drawn = [
@@ -252,60 +224,3 @@ def _expected_risk(
         entropy=torch.special.entr(distribution.detach()).sum().item(),
     )
     return loss, statistics
-
-
-class _Place(NamedTuple):
-    """A candidate to score: its source, its number among the source's candidates, its length."""
-
-    source: int
-    number: int
-    length: int
-
-
-def _score(
-    model: PreTrainedModel, encoded: _Encoded, candidates: Sequence[Sequence[Tensor]], chunk_tokens: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-probabilities of all candidates, their sources, and their numbers there, each [candidates]."""
-    places = [_Place(source, 0, len(rows[0])) for source, rows in enumerate(candidates)]
-    results = [encoded.log_probabilities]
-    others = [
-        _Place(source, number, len(ids)) for source, rows in enumerate(candidates) for number, ids in enumerate(rows)
-    ]
-    chunks = list(_split([place for place in others if place.number > 0], chunk_tokens))
-    fits = sum(len(chunk) * chunk[0].length for chunk in chunks) <= chunk_tokens
-    for chunk in chunks:
-        inputs, labels = _teacher_forcing(model, [candidates[place.source][place.number] for place in chunk])
-        source = torch.tensor([place.source for place in chunk], device=labels.device)
-        arguments = (model, encoded.states, encoded.mask, source, inputs, labels)
-        # `checkpoint` keeps no activations: it computes them again, with the same dropout, in the backward pass
-        results.append(_score_chunk(*arguments) if fits else checkpoint(_score_chunk, *arguments, use_reentrant=False))
-        places += chunk
-    source, number = torch.tensor([place[:2] for place in places], device=encoded.states.device).unbind(1)
-    return torch.cat(results), source, number
-
-
-def _split(places: Sequence[_Place], chunk_tokens: int) -> Iterator[list[_Place]]:
-    """Chunks of at most so many tokens, padding included, from the longest candidate to the shortest."""
-    chunk: list[_Place] = []
-    for place in sorted(places, key=lambda place: place.length, reverse=True):
-        if chunk:
-            longest = chunk[0].length
-            padded = place.length < _EVEN * longest and len(chunk) * longest >= _SMALL
-            if padded or (len(chunk) + 1) * longest > chunk_tokens:
-                yield chunk
-                chunk = []
-        chunk.append(place)
-    if chunk:
-        yield chunk
-
-
-def _score_chunk(
-    model: PreTrainedModel, states: Tensor, mask: Tensor, source: Tensor, inputs: Tensor, labels: Tensor
-) -> Tensor:
-    output = cast(Any, model)(
-        encoder_outputs=(states[source],),
-        attention_mask=mask[source],
-        decoder_input_ids=inputs,
-        use_cache=False,
-    )
-    return _sum_log_probabilities(output.logits, labels)

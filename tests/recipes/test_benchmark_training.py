@@ -32,7 +32,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
     module = importlib.import_module("benchmark_training")
     config = {"training": SMALL, "contributions": {"every": 10, "sentences": 2}}
     monkeypatch.setattr(module, "read_config", lambda _: config)
-    monkeypatch.setattr(module, "prepare", lambda _: material(module))
+    monkeypatch.setattr(module, "prepare", lambda *_: material(module))
     return module
 
 
@@ -58,6 +58,15 @@ def test_both_trainers_compute_the_same(benchmark: Any, tmp_path: Path) -> None:
     assert len(set(found[benchmark.OURS])) == 6
 
 
+def test_given_pairs_are_drawn_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(RECIPES)
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"I see {n}.\tJe vois {n}.\n" for n in range(30)))
+    found = importlib.import_module("benchmark_training").prepare(20, path)
+    assert len(set(found.texts["source"])) == len(found.encoded) == 20
+    assert all(text.startswith("Je vois") for text in found.texts["target"])
+
+
 def test_a_quick_run_writes_all_figures(benchmark: Any, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = tmp_path / "figures.json"
     benchmark.main(["--output", str(path), "--quick", "--threads", str(torch.get_num_threads())])
@@ -71,6 +80,7 @@ def test_a_quick_run_writes_all_figures(benchmark: Any, tmp_path: Path, capsys: 
     for name, share in shares.items():
         assert share == pytest.approx(times[name] / (times[name] + 10 * step))
     assert risk["candidates"] == 3 and risk["sentences"] > 1
+    assert 1 < risk["distinct candidates with the reference"] <= 4
     parts = risk["shares of time"]
     assert set(parts) == {"sampling", "scoring and backward", "risk", "rest"}
     assert all(0 < share < 1 for share in parts.values())

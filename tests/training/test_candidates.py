@@ -17,6 +17,7 @@ from minimum_risk_examples import (
 )
 from tiny_models import EOS, PAD, tiny_model
 
+from hf_lrp.training import candidates
 from hf_lrp.training.candidates import sample_candidates
 
 
@@ -98,6 +99,16 @@ def assert_same_candidates(first, second):
     assert [[ids.tolist() for ids in rows] for rows in first.ids] == [
         [ids.tolist() for ids in rows] for rows in second.ids
     ]
+
+
+def test_rows_of_ended_samples_do_not_change_the_others(monkeypatch):
+    model, batch = tiny_model(dtype=torch.float64), make_batch()
+    found = {}
+    for alive in (0.0, 0.5, 1.0):  # from never taking out what has ended to always
+        monkeypatch.setattr(candidates, "_ALIVE", alive)
+        drawn = sample(model, batch, 40)
+        found[alive] = [[ids.tolist() for ids in rows] for rows in drawn.ids], drawn.draws
+    assert found[0.0] == found[0.5] == found[1.0]
 
 
 def test_samples_depend_on_the_seed_only_and_leave_the_random_state():

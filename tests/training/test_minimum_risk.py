@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import MarianConfig, MarianMTModel
 
-from hf_lrp.training import minimum_risk
+from hf_lrp.training import scoring
 from hf_lrp.training.minimum_risk import (
     MinimumRiskSettings,
     MinimumRiskStatistics,
@@ -95,38 +95,14 @@ def test_chunks_do_not_change_gradients(chunk_tokens, monkeypatch):
     assert_same_gradients(gradients(model), expected, 1e-6)
 
 
-def test_chunks_hold_candidates_of_similar_lengths():
-    places = [minimum_risk._Place(0, number, 1 + 7 * number % 30) for number in range(1, 400)]
-    chunks = list(minimum_risk._split(places, 1000))
-    assert sorted(itertools.chain(*chunks)) == sorted(places)
-    sizes = [len(chunk) * chunk[0].length for chunk in chunks]
-    assert max(sizes) <= 1000 and len(chunks) < 15
-    assert sum(sizes) < 1.15 * sum(place.length for place in places)
-    assert [place.length for place in itertools.chain(*minimum_risk._split(places, 1))] == sorted(
-        (place.length for place in places), reverse=True
-    )
-
-
-def test_uneven_chunks_that_fit_are_not_recomputed(monkeypatch):
-    model = tiny_model(dtype=torch.float64)
-    batch = make_batch()
-    candidates, risks = make_candidates(batch)
-    expected = minimum_risk_loss(model, batch, candidates, risks, 0.5, chunk_tokens=ALL).loss
-    monkeypatch.setattr(minimum_risk, "_SMALL", 1)
-    scored, recomputed = count_calls(monkeypatch, "_score_chunk"), count_calls(monkeypatch, "checkpoint")
-    found = minimum_risk_loss(model, batch, candidates, risks, 0.5, chunk_tokens=ALL).loss
-    assert len(scored) > 2 and not recomputed
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-
-
 def count_calls(monkeypatch, name):
-    calls, function = [], getattr(minimum_risk, name)
+    calls, function = [], getattr(scoring, name)
 
     def counted(*arguments, **options):
         calls.append(arguments)
         return function(*arguments, **options)
 
-    monkeypatch.setattr(minimum_risk, name, counted)
+    monkeypatch.setattr(scoring, name, counted)
     return calls
 
 
@@ -141,7 +117,7 @@ def test_recomputed_chunks_have_the_same_dropout(monkeypatch):
         return gradients(model)
 
     recomputed = run()
-    monkeypatch.setattr(minimum_risk, "checkpoint", lambda function, *args, use_reentrant: function(*args))
+    monkeypatch.setattr(scoring, "checkpoint", lambda function, *args, use_reentrant: function(*args))
     assert_same_gradients(recomputed, run(), 1e-12)
 
 
