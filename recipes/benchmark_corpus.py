@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -88,14 +87,10 @@ def sentences_per_second(checkpoint: str, data: Sequence[str], number: int, proc
 
 
 def measure_processes(checkpoint: str, data: Sequence[str], quick: bool) -> dict[str, float]:
-    """Sentences per second of one and of two processes, and their ratio: medians of three turns."""
-    turns, number = (1, 32) if quick else (3, 64)
-    rates = [[sentences_per_second(checkpoint, data, number, processes) for processes in (1, 2)] for _ in range(turns)]
-    return {
-        "1 process": statistics.median(one for one, _ in rates),
-        "2 processes": statistics.median(two for _, two in rates),
-        "ratio": statistics.median(two / one for one, two in rates),
-    }
+    """Sentences per second of one and of two processes, and their ratio."""
+    number = 32 if quick else 64
+    one, two = (sentences_per_second(checkpoint, data, number, processes) for processes in (1, 2))
+    return {"1 process": one, "2 processes": two, "ratio": two / one}
 
 
 def show_corpus(name: str, result: dict[str, Any], console: Console) -> None:

@@ -44,7 +44,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     sharpness: float = field(default=0.005, metadata={"help": "alpha of minimum risk training: P^alpha."})
     risk: str = field(default="bleu", metadata={"help": f"Negative sentence score on candidates: {', '.join(RISKS)}."})
     scoring_tokens: int = field(
-        default=16_000, metadata={"help": "Candidate tokens that are scored at a time; bounds the memory."}
+        default=16_000, metadata={"help": "Candidate tokens whose activations are kept; bounds the memory."}
     )
     adam_beta2: float = field(default=0.98, metadata={"help": "The paper's."})
     adam_epsilon: float = field(default=1e-9, metadata={"help": "The paper's."})

@@ -25,7 +25,7 @@ from hf_lrp.training.scoring import edge_log_probabilities, score_candidates
 
 @dataclass(frozen=True)
 class MinimumRiskSettings:
-    """``number`` samples of each source, sharpness ``alpha``, the ``risk``, and the target tokens scored at a time."""
+    """``number`` samples of each source, sharpness ``alpha``, the ``risk``, and tokens whose activations are kept."""
 
     number: int = 50
     alpha: float = 0.005
@@ -114,8 +114,7 @@ def minimum_risk_loss(
 
     ``batch``: ``input_ids`` and ``attention_mask`` [sources, S], ``labels`` [sources, T] with -100 as padding.
     ``candidates``: for each source distinct token ids [T], scored as they are, with the end-of-sentence token if they
-    have one. More than ``chunk_tokens`` of them are scored in chunks, whose activations are computed again in the
-    backward pass: memory grows no further, and gradients stay the same.
+    have one. ``chunk_tokens`` bounds the memory and does not change gradients: see `score_candidates`.
     """
     clock = _Clock()
     drawn = Candidates([list(ids) for ids in candidates], [[1] * len(ids) for ids in candidates])
