@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_lrp.commands.explain import memory_size
+from hf_lrp.commands.arguments import add_languages, add_max_memory, add_model
 
 if TYPE_CHECKING:
     from hf_lrp.analysis import Run
@@ -25,6 +25,7 @@ EXAMPLES = """
       --target-column fr --prefix reference model --lengths mixed --number 500 --out runs/wmt
   accelerate launch --num_processes 8 -m hf_lrp.cli analyze MODEL --data pairs.tsv --out runs/m
 """
+BY_EACH_PROCESS = ", by each process (default: 2GB)"
 _PREFIXES = ("reference", "model", "random")
 _COLUMNS = {
     "source_total": "R(source)",
@@ -38,12 +39,7 @@ _COLUMNS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `run` reads."""
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        nargs="?",
-        help="a folder or a Hub id (default: the embedded English-French model)",
-    )
+    add_model(parser)
     parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the results")
     parser.add_argument("--label", metavar="TEXT", help="what figures call this run (default: the name of DIR)")
     add_data_arguments(parser.add_argument_group("data"))
@@ -95,19 +91,11 @@ def _add_method(group: argparse._ArgumentGroup) -> None:
         help="what the model is conditioned on: the target, its own translation, the target of another pair "
         "(default: all three)",
     )
-    for side in ("source", "target"):
-        group.add_argument(
-            f"--{side}-lang", metavar="CODE", help=f"{side} language of a multilingual model, such as eng_Latn"
-        )
+    add_languages(group)
     group.add_argument(
         "--num-beams", metavar="N", type=_count, help="of the model's own translations (default: the checkpoint's)"
     )
-    group.add_argument(
-        "--max-memory",
-        metavar="SIZE",
-        type=memory_size,
-        help="such as 4GB: what may be used on top of the model, by each process (default: 2GB)",
-    )
+    add_max_memory(group, BY_EACH_PROCESS)
 
 
 def _lengths(text: str) -> Any:

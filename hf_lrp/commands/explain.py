@@ -7,10 +7,10 @@ A table is printed; pages, pictures and files can be written as well."""
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 
+from hf_lrp.commands.arguments import add_languages, add_max_memory, add_model
 from hf_lrp.commands.outputs import Outputs, read_targets, show
 from hf_lrp.files import STANDARD_STREAM, read_sentences
 
@@ -25,12 +25,7 @@ EXAMPLES = """
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `run` reads."""
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        nargs="?",
-        help="a folder or a Hub id (default: the embedded English-French model)",
-    )
+    add_model(parser)
     texts = parser.add_argument_group("texts", "one target per source, in the same order")
     for side, role in (("source", "to translate"), ("target", "to predict; it becomes the prefix")):
         one_of = texts.add_mutually_exclusive_group()
@@ -43,10 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         one_of.add_argument(
             f"--{side}-file", metavar="FILE", help=f"{side} sentences, one per line, UTF-8; - is standard input"
         )
-    for side in ("source", "target"):
-        texts.add_argument(
-            f"--{side}-lang", metavar="CODE", help=f"{side} language of a multilingual model, such as eng_Latn"
-        )
+    add_languages(texts)
     _add_method(parser.add_argument_group("method"))
     _add_outputs(
         parser.add_argument_group(
@@ -81,12 +73,7 @@ def _add_method(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--seed", metavar="N", type=int, default=0, help="makes random prefixes repeatable (default: 0)"
     )
-    group.add_argument(
-        "--max-memory",
-        metavar="SIZE",
-        type=memory_size,
-        help="such as 4GB: what may be used on top of the model (default: half of what is free)",
-    )
+    add_max_memory(group, " (default: half of what is free)")
 
 
 def _add_outputs(group: argparse._ArgumentGroup) -> None:
@@ -95,13 +82,6 @@ def _add_outputs(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--png", metavar="F", help="write a picture of the heat map")
     group.add_argument("--json", metavar="F", help="write all numbers as JSON; - is standard output, without table")
     group.add_argument("--save", metavar="F", help="write a file for Contributions.load (safetensors)")
-
-
-def memory_size(text: str) -> str:
-    """A size that `explain` understands."""
-    if not re.fullmatch(r"[1-9]\d*(\.\d+)?[KMG]i?B", text, re.IGNORECASE):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 500MB or 4GB")
-    return text
 
 
 def run(args: argparse.Namespace) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hf_lrp.commands.arguments import add_languages, add_model
 from hf_lrp.files import prepare_destination, read_sentences, write_atomically
 
 if TYPE_CHECKING:
@@ -39,12 +40,7 @@ _COLUMNS = ("score", "source_share", "log_probability", "flagged", "source", "tr
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `run` reads."""
-    parser.add_argument(
-        "model",
-        metavar="MODEL",
-        nargs="?",
-        help="a folder or a Hub id (default: the embedded English-French model)",
-    )
+    add_model(parser)
     parser.add_argument(
         "--data",
         metavar="FILE",
@@ -70,10 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=THRESHOLD,
         help="words with a z-score below this are flagged (default: %(default)g)",
     )
-    for side in ("source", "target"):
-        parser.add_argument(
-            f"--{side}-lang", metavar="CODE", help=f"{side} language of a multilingual model, such as eng_Latn"
-        )
+    add_languages(parser)
 
 
 def run(args: argparse.Namespace) -> None:

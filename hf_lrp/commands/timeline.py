@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_lrp.commands.analyze import add_data_arguments, load_data
-from hf_lrp.commands.explain import memory_size
+from hf_lrp.commands.analyze import BY_EACH_PROCESS, add_data_arguments, load_data
+from hf_lrp.commands.arguments import add_languages, add_max_memory
 
 if TYPE_CHECKING:
     from hf_lrp.analysis import Run
@@ -52,16 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the models are conditioned on: the target (default), the target of another pair, or what each "
         "writes itself, which gives no divergences",
     )
-    for side in ("source", "target"):
-        method.add_argument(
-            f"--{side}-lang", metavar="CODE", help=f"{side} language of a multilingual model, such as eng_Latn"
-        )
-    method.add_argument(
-        "--max-memory",
-        metavar="SIZE",
-        type=memory_size,
-        help="such as 4GB: what may be used on top of the model, by each process (default: 2GB)",
-    )
+    add_languages(method)
+    add_max_memory(method, BY_EACH_PROCESS)
 
 
 def run(args: argparse.Namespace) -> None:
