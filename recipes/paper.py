@@ -4,7 +4,7 @@
     python recipes/paper.py tatoeba-mini --data tatoeba-en-fr.tsv --output paper
     python recipes/paper.py wmt14-en-fr --output paper --accelerate recipes/accelerate/one_machine.yaml
 
-`toy` makes its own corpus and takes minutes; its models show that everything works, not what the paper found. Each
+`toy` makes its own corpus and takes about an hour on one core; the language of its models is a small grammar. Each
 step continues where it was interrupted, and is passed over once it is done: start the same command again.
 """
 
@@ -50,12 +50,13 @@ SIZES = {
         (
             "data.test=1000",
             "tokenizer.vocab_size=400",
-            "model.d_model=64",
+            "model.d_model=128",
             "model.layers=2",
-            "model.ffn_dim=128",
+            "model.ffn_dim=256",
             "training.source_tokens=1000",
             "training.device_tokens=1000",
             "training.max_steps=1500",
+            "training.schedule_scale=0.5",
             "training.warmup_steps=300",
             "training.eval_steps=500",
         ),
@@ -64,6 +65,7 @@ SIZES = {
             "training.source_tokens=200",
             "training.device_tokens=200",
             "training.candidates=20",
+            "training.schedule_scale=null",
             "training.warmup_steps=30",
             "training.learning_rate=1.0e-4",
         ),

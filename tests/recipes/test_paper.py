@@ -63,6 +63,7 @@ def test_every_step_is_a_command_that_is_understood(
         settings = [value for flag, value in pairwise(command) if flag == "--set"]
         config = train.with_settings(train.read_config(Path(command[2])), settings)
         assert config["data"]["path"] == str(corpus)
+        assert (config["training"]["schedule_scale"] is None) == (config["training"]["objective"] == "mrt")
     names = [build_parser().parse_args(command).command for command in others]
     assert [names.count(name) for name in ("analyze", "timeline", "compare")] == [len(trainings), 1, 4]
 
