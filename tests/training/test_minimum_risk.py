@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import MarianConfig, MarianMTModel
 
-from hf_lrp.training import scoring
+from hf_lrp.training import candidate_trees
 from hf_lrp.training.minimum_risk import (
     MinimumRiskSettings,
     MinimumRiskStatistics,
@@ -96,13 +96,13 @@ def test_chunks_do_not_change_gradients(chunk_tokens, monkeypatch):
 
 
 def count_calls(monkeypatch, name):
-    calls, function = [], getattr(scoring, name)
+    calls, function = [], getattr(candidate_trees, name)
 
     def counted(*arguments, **options):
         calls.append(arguments)
         return function(*arguments, **options)
 
-    monkeypatch.setattr(scoring, name, counted)
+    monkeypatch.setattr(candidate_trees, name, counted)
     return calls
 
 
@@ -117,7 +117,7 @@ def test_recomputed_chunks_have_the_same_dropout(monkeypatch):
         return gradients(model)
 
     recomputed = run()
-    monkeypatch.setattr(scoring, "checkpoint", lambda function, *args, use_reentrant: function(*args))
+    monkeypatch.setattr(candidate_trees, "checkpoint", lambda function, *args, use_reentrant: function(*args))
     assert_same_gradients(recomputed, run(), 1e-12)
 
 
