@@ -160,8 +160,13 @@ def _differences(
 
 def check_objectives(base: Run, source_dropout: Run, target_dropout: Run, minimum_risk: Run) -> list[Claim]:
     """C8 to C10, on runs of the same sentences with model and random prefixes."""
-    runs = {"MRT": minimum_risk, "target dropout": target_dropout, "source dropout": source_dropout}
-    model, random = (_against(base, runs, prefix) for prefix in ("model", "random"))
+    runs = {
+        "baseline": base,
+        "source dropout": source_dropout,
+        "target dropout": target_dropout,
+        "MRT": minimum_risk,
+    }
+    model, random = (_compare(runs, prefix) for prefix in ("model", "random"))
     return [
         Claim(
             "C8",
@@ -187,6 +192,8 @@ def check_objectives(base: Run, source_dropout: Run, target_dropout: Run, minimu
             "R(source), source-side lowers it",
             (
                 *random("MRT", "positive", "negative"),
+                *random("MRT", "positive", "negative", other="target dropout"),
+                *random("MRT", "positive", "negative", other="source dropout"),
                 *random("target dropout", "positive", None),
                 *random("source dropout", "negative", None),
             ),
@@ -194,12 +201,14 @@ def check_objectives(base: Run, source_dropout: Run, target_dropout: Run, minimu
     ]
 
 
-def _against(base: Run, runs: dict[str, Run], prefix: str) -> Callable[..., tuple[Statement, ...]]:
-    """A function that compares one of the runs with the baseline."""
-    baseline = read_table(base, prefix)
+def _compare(runs: dict[str, Run], prefix: str) -> Callable[..., tuple[Statement, ...]]:
+    """A function that compares one of the runs with another."""
+    tables = {name: read_table(run, prefix) for name, run in runs.items()}
 
-    def compare(name: str, contribution: Expected | None, entropy: Expected | None) -> tuple[Statement, ...]:
-        return _differences(read_table(runs[name], prefix), baseline, f"{name} - baseline", contribution, entropy)
+    def compare(
+        name: str, contribution: Expected | None, entropy: Expected | None, other: str = "baseline"
+    ) -> tuple[Statement, ...]:
+        return _differences(tables[name], tables[other], f"{name} - {other}", contribution, entropy)
 
     return compare
 

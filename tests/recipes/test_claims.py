@@ -108,6 +108,8 @@ def test_objectives_and_amounts_are_compared_with_the_first(tmp_path: Path, reci
     with pytest.MonkeyPatch.context() as patch:
         runs = {name: run_of(tmp_path / name, patch, shifted(*change)) for name, change in changes.items()}
     assert verdicts(recipe.check_objectives(*runs.values())) == dict.fromkeys(("C8", "C9", "C10"), "holds")
+    less = recipe.check_objectives(runs["base"], runs["source"], runs["mrt"], runs["target"])
+    assert verdicts(less)["C10"] == "does not hold"  # another model uses the source more than that of minimum risk
     assert verdicts(recipe.check_growth([runs["base"], runs["target"], runs["mrt"]])) == {"C11": "holds"}
     assert verdicts(recipe.check_growth([runs["mrt"], runs["base"]])) == {"C11": "does not hold"}
 
