@@ -80,7 +80,8 @@ def prepare(number: int, path: Path | None) -> Material:
         rows = [{"source": s, "target": t, "example": n} for n, (s, t) in enumerate(toy_pairs(number, SEED))]
         texts = Dataset.from_list(rows)
     else:
-        texts = load_pairs(path).shuffle(SEED).select(range(number))
+        found = load_pairs(path)
+        texts = found.shuffle(SEED).select(range(min(number, len(found))))
     return Material(trained, untrained, tokenizer, texts, encode_pairs(texts, tokenizer, workers=1)[0])
 
 
@@ -305,7 +306,7 @@ def divide_minimum_risk(material: Material, updates: int) -> dict[str, float]:
 # Reports
 
 
-def measure(quick: bool, pairs: Path | None = None) -> dict[str, Any]:
+def measure(quick: bool, pairs: Path | None) -> dict[str, Any]:
     """Everything about training."""
     material = prepare(200 if quick else 5000, pairs)
     repeats = 2 if quick else 8

@@ -169,9 +169,9 @@ def _run_references(model: nn.Module, batch: Mapping[str, Tensor], references: S
     return _Encoded(log_probabilities, output.encoder_last_hidden_state, batch["attention_mask"])
 
 
-def _teacher_forcing(model: PreTrainedModel, candidates: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The decoder's input and the labels, [candidates, T], padded to the longest."""
-    labels = pad_sequence(list(candidates), batch_first=True, padding_value=IGNORED_LABEL).to(model.device)
+def _teacher_forcing(model: PreTrainedModel, references: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """The decoder's input and the labels, [sources, T], padded to the longest."""
+    labels = pad_sequence(list(references), batch_first=True, padding_value=IGNORED_LABEL).to(model.device)
     start = labels.new_full((len(labels), 1), start_token(model))
     previous = labels[:, :-1]
     padding = model.config.pad_token_id if model.config.pad_token_id is not None else 0

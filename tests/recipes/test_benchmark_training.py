@@ -62,9 +62,11 @@ def test_given_pairs_are_drawn_from(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.syspath_prepend(RECIPES)
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"I see {n}.\tJe vois {n}.\n" for n in range(30)))
-    found = importlib.import_module("benchmark_training").prepare(20, path)
+    benchmark = importlib.import_module("benchmark_training")
+    found = benchmark.prepare(20, path)
     assert len(set(found.texts["source"])) == len(found.encoded) == 20
     assert all(text.startswith("Je vois") for text in found.texts["target"])
+    assert len(benchmark.prepare(99, path).texts) == 30
 
 
 def test_a_quick_run_writes_all_figures(benchmark: Any, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
