@@ -28,8 +28,8 @@ from hf_lrp.training.toy_corpus import toy_pairs
 RECIPES = Path(__file__).parent
 OBJECTIVES = {
     "base": "baseline",
-    "wd-source": "word dropout, source",
-    "wd-target": "word dropout, target",
+    "wd-source": "source word dropout",
+    "wd-target": "target word dropout",
     "mrt": "minimum risk",
 }
 TOY_PAIRS = 26_000
