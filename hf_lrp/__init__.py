@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 from hf_lrp.version import __version__
 
 if TYPE_CHECKING:
-    from hf_lrp.contributions import Contributions
-    from hf_lrp.explaining import explain, explain_prefixes
-    from hf_lrp.families import Family, register_family
-    from hf_lrp.modules import UnknownStructure
-    from hf_lrp.patching import patched
-    from hf_lrp.rules import AlphaBeta, Epsilon, Gamma
+    from hf_lrp.explaining.explain import explain, explain_prefixes
+    from hf_lrp.relevance.families import Family, register_family
+    from hf_lrp.relevance.modules import UnknownStructure
+    from hf_lrp.relevance.patching import patched
+    from hf_lrp.relevance.rules import AlphaBeta, Epsilon, Gamma
+    from hf_lrp.result.contributions import Contributions
 
 __all__ = [
     "AlphaBeta",
@@ -29,16 +29,16 @@ __all__ = [
 
 # Imported on first use, with torch and transformers: the command line answers --help without them.
 _MODULES = {
-    "AlphaBeta": "rules",
-    "Contributions": "contributions",
-    "Epsilon": "rules",
-    "Family": "families",
-    "Gamma": "rules",
-    "UnknownStructure": "modules",
-    "explain": "explaining",
-    "explain_prefixes": "explaining",
-    "patched": "patching",
-    "register_family": "families",
+    "AlphaBeta": "relevance.rules",
+    "Contributions": "result.contributions",
+    "Epsilon": "relevance.rules",
+    "Family": "relevance.families",
+    "Gamma": "relevance.rules",
+    "UnknownStructure": "relevance.modules",
+    "explain": "explaining.explain",
+    "explain_prefixes": "explaining.explain",
+    "patched": "relevance.patching",
+    "register_family": "relevance.families",
 }
 
 

@@ -42,7 +42,7 @@ from transformers import (
 )
 
 from hf_lrp import explain
-from hf_lrp.files import write_atomically
+from hf_lrp.data.files import write_atomically
 
 VOCABULARY = 32_000
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from hf_lrp import explain, explain_prefixes
-from hf_lrp.analysis.store import Run
+from hf_lrp.analysis.run.store import Run
 
 SENTENCES = 20
 Draw = Callable[[int, int], Tensor]  # ids of a random sentence, from its length and a seed
@@ -78,7 +78,7 @@ def sentences_per_second(checkpoint: str, data: Sequence[str], number: int, proc
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "run")
         settings = ["--lengths", "mixed", "--longest", "40", "--number", str(number), "--num-beams", "1"]
-        command = [*start, "hf_lrp.cli", "analyze", checkpoint, "--data", *data, *settings, "--out", str(out)]
+        command = [*start, "hf_lrp", "analyze", checkpoint, "--data", *data, *settings, "--out", str(out)]
         environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
         subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
         run = Run.open(out)

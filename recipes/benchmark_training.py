@@ -30,6 +30,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
+from toy_corpus import toy_pairs
 from train import read_config
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -41,17 +42,16 @@ from transformers import (
     TrainerControl,
 )
 
-from hf_lrp.files import write_atomically
-from hf_lrp.inputs import IGNORED_LABEL
-from hf_lrp.loading import load_checkpoint
+from hf_lrp.data.files import write_atomically
+from hf_lrp.data.pairs import encode_pairs, load_pairs
+from hf_lrp.explaining.inputs import IGNORED_LABEL
+from hf_lrp.explaining.loading import load_checkpoint
 from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import TokenBudgetBatchSampler, collate
-from hf_lrp.training.data import encode_pairs, load_pairs
 from hf_lrp.training.minimum_risk import MinimumRiskSettings, minimum_risk_step
 from hf_lrp.training.monitoring import ContributionCallback
 from hf_lrp.training.risks import negative_sentence_bleu
 from hf_lrp.training.tokenization import marian_config
-from hf_lrp.training.toy_corpus import toy_pairs
 from hf_lrp.training.trainer import TranslationTrainer
 
 CONFIGS = Path(__file__).parent / "configs"

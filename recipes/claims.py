@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from hf_lrp.analysis.bootstrap import Estimate, bootstrap_mean
-from hf_lrp.analysis.metrics import DIVERGENCE, Table, influence_divergence, paired_difference, read_table
-from hf_lrp.analysis.store import Run
+from hf_lrp.analysis.measures.bootstrap import Estimate, bootstrap_mean
+from hf_lrp.analysis.measures.metrics import DIVERGENCE, Table, influence_divergence, paired_difference, read_table
+from hf_lrp.analysis.run.store import Run
 
 Expected = Literal["positive", "negative", "about zero"]
 Verdict = Literal["holds", "does not hold", "not decided"]

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from claims import Claim, as_markdown, as_rows, check_growth, check_model, check_objectives, check_training
+from toy_corpus import toy_pairs
 from train import prepare_data, read_config, with_settings
 
-from hf_lrp.analysis.store import Run
-from hf_lrp.files import write_atomically
-from hf_lrp.training.toy_corpus import toy_pairs
+from hf_lrp.analysis.run.store import Run
+from hf_lrp.data.files import write_atomically
 
 RECIPES = Path(__file__).parent
 OBJECTIVES = {
@@ -114,7 +114,7 @@ class Steps:
         """Evaluate a model on the test set into runs/NAME; the folder."""
         folder = self.output / "runs" / name
         number = ("--number", str(self.size.sentences), "--label", name)
-        module = ("-m", "hf_lrp.cli", "analyze", str(model))
+        module = ("-m", "hf_lrp", "analyze", str(model))
         self._run(*self._python, *module, "--data", str(self.test_set()), "--out", str(folder), *number)
         return folder
 
@@ -122,14 +122,14 @@ class Steps:
         """Evaluate the checkpoints of a training run into runs/timeline; the folder."""
         folder = self.output / "runs" / "timeline"
         number = ("--number", str(min(200, self.size.sentences)))
-        module = ("-m", "hf_lrp.cli", "timeline", str(run))
+        module = ("-m", "hf_lrp", "timeline", str(run))
         self._run(*self._python, *module, "--data", str(self.test_set()), "--out", str(folder), *number)
         return folder
 
     def compare(self, name: str, folders: list[Path], *options: str) -> None:
         """Figures, tables and the report of runs into NAME."""
         output = self.output / "reports" / name
-        command = (sys.executable, "-m", "hf_lrp.cli", "compare", *map(str, folders), "--out", str(output))
+        command = (sys.executable, "-m", "hf_lrp", "compare", *map(str, folders), "--out", str(output))
         self._run(*command, *options)
 
     def test_set(self) -> Path:

@@ -27,10 +27,10 @@ from transformers import (
     set_seed,
 )
 
-from hf_lrp.files import write_atomically
+from hf_lrp.data.files import write_atomically
+from hf_lrp.data.pairs import encode_pairs, hold_out, load_pairs, nested_subset
 from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.averaging import average_checkpoints, latest_checkpoints
-from hf_lrp.training.data import encode_pairs, hold_out, load_pairs, nested_subset
 from hf_lrp.training.monitoring import ContributionCallback
 from hf_lrp.training.tokenization import marian_config, train_tokenizer
 from hf_lrp.training.trainer import TranslationTrainer, is_finished, last_whole_checkpoint

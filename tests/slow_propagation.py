@@ -1,7 +1,7 @@
 """Relevance through a whole model with `slow_rules`: all positions and steps at once, no use of causality.
 
-What is known of an architecture is written down here once more, independently of `hf_lrp.families`. Masks and position
-biases are read off the attention weights that the model itself returns.
+What is known of an architecture is written down here once more, independently of `hf_lrp.relevance.families`. Masks
+and position biases are read off the attention weights that the model itself returns.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from hf_lrp.rules import Rule
+from hf_lrp.relevance.rules import Rule
 
 Norm = Any  # a layer norm, or an RMS norm, which has no bias
 

@@ -1,6 +1,6 @@
 """The redistribution rules again, slowly: contributions z_ij are written out, in float64, and sent in loops.
 
-Shapes are those of `hf_lrp.rules`. Only the settings of a rule (alpha, eps, ...) are read from it.
+Shapes are those of `hf_lrp.relevance.operations`. Only the settings of a rule (alpha, eps, ...) are read from it.
 """
 
 import math
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.functional import jacobian
 from torch.nn import functional as F
 
-from hf_lrp.rules import AlphaBeta, Epsilon, Gamma, Rule
+from hf_lrp.relevance.rules import AlphaBeta, Epsilon, Gamma, Rule
 
 # What Gamma adds to denominators, in units of contributions of the sign that counts less.
 GAMMA_STABILISER = 1e-9

@@ -12,7 +12,7 @@ import pytest
 from tiny_checkpoint import save_checkpoint
 
 from hf_lrp import explain
-from hf_lrp.loading import load_checkpoint
+from hf_lrp.explaining.loading import load_checkpoint
 from hf_lrp.metric import SOURCE_CONTRIBUTION
 
 SOURCES = ["the cat sees the dog", "he eats", "she was in the house"]

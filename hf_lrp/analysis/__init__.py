@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-from hf_lrp.analysis.store import Run, RunError, Sentence
+from hf_lrp.analysis.run.store import Run, RunError, Sentence
 
 if TYPE_CHECKING:
-    from hf_lrp.analysis.evaluating import evaluate
+    from hf_lrp.analysis.run.evaluating import evaluate
 
 __all__ = ["Run", "RunError", "Sentence", "evaluate"]
 
@@ -13,7 +13,7 @@ __all__ = ["Run", "RunError", "Sentence", "evaluate"]
 def __getattr__(name: str) -> Any:
     if name != "evaluate":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from hf_lrp.analysis.evaluating import evaluate  # with torch and transformers: finished runs are read without
+    from hf_lrp.analysis.run.evaluating import evaluate  # with torch and transformers: finished runs are read without
 
     globals()[name] = evaluate
     return evaluate

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from hf_lrp.analysis.journal import Journal
-from hf_lrp.files import write_atomically
-from hf_lrp.words import looks_special
+from hf_lrp.analysis.run.journal import Journal
+from hf_lrp.data.files import write_atomically
+from hf_lrp.result.words import looks_special
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from hf_lrp.contributions import Contributions
+    from hf_lrp.result.contributions import Contributions
 
 LEAST_SENTENCES = 10  # to calibrate on
 LEAST_VALUES = 30  # of R_t(source) in a bin
@@ -185,8 +185,8 @@ def translate_and_measure(
 
     A row's `curve` is R_t(source) of the translation; `kept`: the tokenizer splits its text as the model wrote it.
     """
-    from hf_lrp.explaining import explain
-    from hf_lrp.inputs import Vocabulary
+    from hf_lrp.explaining.explain import explain
+    from hf_lrp.explaining.inputs import Vocabulary
 
     vocabulary = Vocabulary(model, tokenizer)
     with tqdm(total=len(sources), desc="Calibrating", unit="sentence", disable=not progress) as bar:

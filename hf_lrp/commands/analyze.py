@@ -23,7 +23,7 @@ EXAMPLES = """
   hf-lrp analyze Helsinki-NLP/opus-mt-en-de --data news.en news.de --lengths 20,23 --out runs/opus
   hf-lrp analyze path/to/model --data wmt14 --config fr-en --split validation --source-column en
       --target-column fr --prefix reference model --lengths mixed --number 500 --out runs/wmt
-  accelerate launch --num_processes 8 -m hf_lrp.cli analyze MODEL --data pairs.tsv --out runs/m
+  accelerate launch --num_processes 8 -m hf_lrp analyze MODEL --data pairs.tsv --out runs/m
 """
 BY_EACH_PROCESS = ", by each process (default: 2GB)"
 _PREFIXES = ("reference", "model", "random")
@@ -121,8 +121,8 @@ def run(args: argparse.Namespace) -> None:
     if args.num_beams is not None and "model" not in args.prefix:
         args.usage_error("--num-beams is for --prefix model")
     from hf_lrp.analysis import evaluate
-    from hf_lrp.analysis.scheduling import this_process
-    from hf_lrp.loading import load_checkpoint, quiet_transformers
+    from hf_lrp.analysis.run.scheduling import this_process
+    from hf_lrp.explaining.loading import load_checkpoint, quiet_transformers
 
     state = this_process()
     with state.main_process_first():  # the others find it in the cache
@@ -152,7 +152,7 @@ def run(args: argparse.Namespace) -> None:
 
 def load_data(args: argparse.Namespace) -> Any:
     """The pairs that the arguments name."""
-    from hf_lrp.training.data import load_pairs
+    from hf_lrp.data.pairs import load_pairs
 
     return load_pairs(
         args.data[0] if len(args.data) == 1 else args.data,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from hf_lrp.commands.given_runs import Given, add_run_arguments, read_given, write_figures
 
 if TYPE_CHECKING:
-    from hf_lrp.analysis.bootstrap import Estimate
     from hf_lrp.analysis.comparing import Comparison, MeasuredRun
+    from hf_lrp.analysis.measures.bootstrap import Estimate
 
 EXAMPLES = """
   hf-lrp compare runs/baseline runs/dropout runs/mrt --out comparison
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> None:
         args.usage_error("the checkpoints of one timeline can be compared: give one, or runs")
     from hf_lrp.analysis.comparing import compare, comparison_json, differences_csv, means_csv
     from hf_lrp.analysis.report import Picture, render_report
-    from hf_lrp.files import write_atomically
+    from hf_lrp.data.files import write_atomically
 
     comparison = compare(given.runs or _checkpoints(given))
     figures = write_figures(given, args.out / "figures", growth=args.growth)
@@ -65,8 +65,8 @@ def _checkpoints(given: Given) -> list[MeasuredRun]:
 def _table(comparison: Comparison) -> list[str]:
     """Lines with the mean of each run, and its difference to the first."""
     from hf_lrp.analysis.comparing import WORDS
-    from hf_lrp.analysis.metrics import QUANTITIES
-    from hf_lrp.analysis.store import PREFIXES
+    from hf_lrp.analysis.measures.metrics import QUANTITIES
+    from hf_lrp.analysis.run.store import PREFIXES
 
     differences = {(item.prefix, item.quantity, item.run): item for item in comparison.differences}
     lines = [("prefix", "quantity", "run", "mean", "difference to the first" if differences else "")]

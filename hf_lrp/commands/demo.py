@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
     outputs = Outputs(1, html=str(page), png=str(picture))
     outputs.prepare()
     from hf_lrp import explain
-    from hf_lrp.loading import load_checkpoint, quiet_transformers
+    from hf_lrp.explaining.loading import load_checkpoint, quiet_transformers
 
     with quiet_transformers(unless=args.debug):
         model, tokenizer = load_checkpoint()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from hf_lrp.commands.arguments import add_languages, add_max_memory, add_model
 from hf_lrp.commands.outputs import Outputs, read_targets, show
-from hf_lrp.files import STANDARD_STREAM, read_sentences
+from hf_lrp.data.files import STANDARD_STREAM, read_sentences
 
 EXAMPLES = """
   hf-lrp explain --source 'Where is the station?'
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
     outputs = _outputs(args, len(sources))
     outputs.prepare()
     from hf_lrp import explain
-    from hf_lrp.loading import load_checkpoint, quiet_transformers
+    from hf_lrp.explaining.loading import load_checkpoint, quiet_transformers
 
     with quiet_transformers(unless=args.debug):
         model, tokenizer = load_checkpoint(args.model, args.source_lang, args.target_lang)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tqdm import tqdm
 
 if TYPE_CHECKING:
-    from hf_lrp.analysis.charts import Chart
     from hf_lrp.analysis.comparing import MeasuredRun
+    from hf_lrp.analysis.figures.charts import Chart
     from hf_lrp.analysis.timeline import Timeline
 
 
@@ -88,8 +88,8 @@ def write_figures(given: Given, out: Path, *, growth: bool) -> list[Figure]:
 
 def _plan(given: Given, growth: bool) -> Iterator[tuple[str, Chart]]:
     """The folder and chart of each figure."""
-    from hf_lrp.analysis.run_charts import charts_of_run, charts_of_runs
-    from hf_lrp.analysis.training_charts import charts_of_timeline
+    from hf_lrp.analysis.figures.run_charts import charts_of_run, charts_of_runs
+    from hf_lrp.analysis.figures.training_charts import charts_of_timeline
 
     labels = [run.label for run in given.runs] + [folder.resolve().name for folder in given.timelines]
     folders = _folder_names(labels) if len(labels) > 1 else [""]

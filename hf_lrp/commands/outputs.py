@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_lrp.files import STANDARD_STREAM, prepare_destination, write_atomically
+from hf_lrp.data.files import STANDARD_STREAM, prepare_destination, write_atomically
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from hf_lrp.contributions import Contributions
+    from hf_lrp.result.contributions import Contributions
 
 _TARGET_NAMES = {"model": "translation", "reference": "target", "random": "prefix"}
 
@@ -88,7 +88,7 @@ class Outputs:
     def write(self, results: Sequence[Contributions]) -> None:
         """Write the files, then JSON to standard output."""
         if self.html is not None:
-            from hf_lrp.html import render_page
+            from hf_lrp.result.html import render_page
 
             write_atomically(self.html, render_page(results).encode())
         for contributions, png in zip(results, self.png, strict=False):

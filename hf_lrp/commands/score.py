@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hf_lrp.commands.arguments import add_languages, add_model
-from hf_lrp.files import prepare_destination, read_sentences, write_atomically
+from hf_lrp.data.files import prepare_destination, read_sentences, write_atomically
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from hf_lrp.analysis.journal import Journal
+    from hf_lrp.analysis.run.journal import Journal
     from hf_lrp.analysis.scoring import Calibration
 
 EXAMPLES = """
@@ -75,8 +75,8 @@ def run(args: argparse.Namespace) -> None:
         args.usage_error(f"--out must end with {' or '.join(_KINDS)}, not {args.out.name!r}")
     prepare_destination(args.out)
     pairs = _read_pairs(args.data)
-    from hf_lrp.analysis.settings import hash_weights
-    from hf_lrp.loading import load_checkpoint, quiet_transformers
+    from hf_lrp.analysis.run.settings import hash_weights
+    from hf_lrp.explaining.loading import load_checkpoint, quiet_transformers
 
     with quiet_transformers(unless=args.debug):
         model, tokenizer = load_checkpoint(args.model, args.source_lang, args.target_lang)
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _read_pairs(files: list[str]) -> list[tuple[str, str]]:
-    from hf_lrp.training.data import load_pairs
+    from hf_lrp.data.pairs import load_pairs
 
     table = load_pairs(files if len(files) > 1 else files[0], source="source", target="target")
     pairs = list(zip(table["source"], table["target"], strict=True))
@@ -108,7 +108,7 @@ def _calibrate(
     sources: Sequence[str],
 ) -> Calibration:
     """The calibration that is given, or was saved beside the output, or a new one."""
-    from hf_lrp.analysis.journal import Journal
+    from hf_lrp.analysis.run.journal import Journal
     from hf_lrp.analysis.scoring import Calibration, calibrate, translate_and_measure
 
     if args.calibration is not None and args.calibration.suffix == ".json":
@@ -160,7 +160,7 @@ def _score(
     from tqdm.auto import tqdm
 
     from hf_lrp import Contributions, explain
-    from hf_lrp.analysis.journal import Journal
+    from hf_lrp.analysis.run.journal import Journal
     from hf_lrp.analysis.scoring import score_translation
 
     settings = {"model": calibration.weights, "calibration": _digest([*calibration.mean, *calibration.deviation])}

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
     for folder in args.folders:
         if not folder.is_dir():
             raise NotADirectoryError(f"there is no folder {folder}")
-    from hf_lrp.analysis.scheduling import this_process
+    from hf_lrp.analysis.run.scheduling import this_process
     from hf_lrp.analysis.timeline import find_checkpoints, measure_timeline
 
     checkpoints = find_checkpoints(args.folders)
@@ -83,9 +83,9 @@ def run(args: argparse.Namespace) -> None:
 def _evaluate(args: argparse.Namespace, step: int, checkpoint: Path, pairs: object) -> Run:
     """The run of one checkpoint; what is finished already is not computed again."""
     from hf_lrp.analysis import evaluate
-    from hf_lrp.analysis.scheduling import this_process
+    from hf_lrp.analysis.run.scheduling import this_process
     from hf_lrp.analysis.timeline import run_folder
-    from hf_lrp.loading import load_checkpoint, quiet_transformers
+    from hf_lrp.explaining.loading import load_checkpoint, quiet_transformers
 
     device = this_process().device
     with quiet_transformers(unless=args.debug):

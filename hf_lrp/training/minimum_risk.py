@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from hf_lrp.inputs import IGNORED_LABEL
+from hf_lrp.explaining.inputs import IGNORED_LABEL
 from hf_lrp.training.candidate_trees import edge_log_probabilities, score_candidates
 from hf_lrp.training.candidates import Candidates, end_tokens, sample_candidates, start_token
 from hf_lrp.training.risks import Risk, negative_sentence_bleu

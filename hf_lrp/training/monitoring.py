@@ -10,9 +10,9 @@ from typing import Any, Literal
 import torch
 from transformers import TrainerCallback
 
-from hf_lrp.contributions import Contributions
-from hf_lrp.explaining import explain
-from hf_lrp.files import write_atomically
+from hf_lrp.data.files import write_atomically
+from hf_lrp.explaining.explain import explain
+from hf_lrp.result.contributions import Contributions
 from hf_lrp.training.candidates import evaluating
 from hf_lrp.training.sharding import require_whole_parameters
 

@@ -19,8 +19,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTraine
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, has_length
 
-from hf_lrp.files import write_atomically
-from hf_lrp.inputs import IGNORED_LABEL, Side, Vocabulary
+from hf_lrp.data.files import write_atomically
+from hf_lrp.explaining.inputs import IGNORED_LABEL, Side, Vocabulary
 from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import TokenBudgetBatchSampler, collate
 from hf_lrp.training.minimum_risk import MinimumRiskSettings, MinimumRiskStatistics, minimum_risk_step
@@ -38,7 +38,7 @@ _SIDES: dict[Side, str] = {"source": "input_ids", "target": "decoder_input_ids"}
 class TranslationTrainer(Seq2SeqTrainer):
     """Trains by maximum likelihood or minimum risk, with the same result for any number of processes.
 
-    Datasets have the columns of :func:`hf_lrp.training.data.encode_pairs`. An update is the same micro-batches however
+    Datasets have the columns of :func:`hf_lrp.data.pairs.encode_pairs`. An update is the same micro-batches however
     many processes share them, losses are divided by what the whole update holds, and all that is random except dropout
     in the model depends on the seed, the epoch and the examples alone. The training set may be a stream, which is read
     again and again until `max_steps`.

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from example_run import write_run
 
-from hf_lrp.analysis.bootstrap import Estimate
 from hf_lrp.analysis.comparing import (
     Difference,
     check_comparable,
@@ -20,7 +19,8 @@ from hf_lrp.analysis.comparing import (
     measure,
     open_runs,
 )
-from hf_lrp.analysis.store import Run, RunError, write_json, write_shard
+from hf_lrp.analysis.measures.bootstrap import Estimate
+from hf_lrp.analysis.run.store import Run, RunError, write_json, write_shard
 
 TOKENIZER = {"tokenizer": {"class": "Other", "sha256": "1" * 64}}
 

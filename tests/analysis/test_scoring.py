@@ -13,7 +13,7 @@ from tiny_tokenizer import tiny_tokenizer
 from tokenizers import decoders
 
 from hf_lrp import explain
-from hf_lrp.analysis.journal import Journal
+from hf_lrp.analysis.run.journal import Journal
 from hf_lrp.analysis.scoring import Calibration, calibrate, score_translation, translate_and_measure
 
 NAMES = {"model": "m", "weights": "w", "sources": "s"}
@@ -88,7 +88,7 @@ def test_own_translations_are_measured_once(tmp_path, monkeypatch):
     expected = explain(model, tokenizer, sources, predict="target")
     started = []
     monkeypatch.setattr(
-        "hf_lrp.explaining.explain", lambda *args, **kw: started.append(args[2]) or explain(*args, **kw)
+        "hf_lrp.explaining.explain.explain", lambda *args, **kw: started.append(args[2]) or explain(*args, **kw)
     )
     translate_and_measure(model, tokenizer, sources, journal)
     assert started == [sources[2:]]
@@ -101,7 +101,7 @@ def test_a_tokenizer_that_splits_otherwise_is_noticed(tmp_path, monkeypatch):
     tokenizer.backend_tokenizer.decoder = decoders.Metaspace()
     written = [[2, 4, 1], [0, 4, 1]]  # the second has an unknown word, which its text does not keep
     results = [explain(model, tokenizer, "the cat", torch.tensor(ids), predict="target") for ids in written]
-    monkeypatch.setattr("hf_lrp.explaining.explain", lambda *_, **options: results)
+    monkeypatch.setattr("hf_lrp.explaining.explain.explain", lambda *_, **options: results)
     journal = Journal(tmp_path / "j", {})
     translate_and_measure(model, tokenizer, ["the cat", "the dog"], journal)
     assert [row["kept"] for row in journal.rows] == [True, False]

@@ -14,10 +14,17 @@ from tiny_checkpoint import save_checkpoint
 from tiny_models import tiny_model
 from tiny_tokenizer import WORDS
 
-from hf_lrp.analysis.metrics import DIVERGENCE, QUANTITIES, influence_divergence, overall, paired_change, read_table
-from hf_lrp.analysis.store import Run, RunError
+from hf_lrp.analysis.measures.metrics import (
+    DIVERGENCE,
+    QUANTITIES,
+    influence_divergence,
+    overall,
+    paired_change,
+    read_table,
+)
+from hf_lrp.analysis.run.store import Run, RunError
 from hf_lrp.analysis.timeline import CHANGE, STAGED, Timeline, find_checkpoints, is_timeline, measure_timeline
-from hf_lrp.cli import main
+from hf_lrp.commands.cli import main
 
 # Shares become sharper until step 500, then less so: entropies fall, then rise.
 POWERS = dict(zip(range(100, 1300, 100), (1.0, 1.5, 2.0, 2.5, 3.0, 2.6, 2.2, 1.9, 1.6, 1.4, 1.3, 1.25), strict=True))

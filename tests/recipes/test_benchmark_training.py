@@ -10,10 +10,10 @@ import torch
 from datasets import Dataset
 from tiny_models import tiny_model
 from tiny_tokenizer import tiny_tokenizer
+from toy_corpus import toy_pairs
 from transformers import TrainerCallback
 
-from hf_lrp.training.data import encode_pairs
-from hf_lrp.training.toy_corpus import toy_pairs
+from hf_lrp.data.pairs import encode_pairs
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = {

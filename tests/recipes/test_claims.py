@@ -1,20 +1,17 @@
 """The paper's claims on runs that are made to agree or to disagree with them."""
 
 import importlib
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import example_run
 import numpy as np
 import pytest
-
-from hf_lrp.analysis import store
-from hf_lrp.analysis.bootstrap import Estimate
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "analysis"))
-import example_run
 from example_run import make_sentence, write_run
+
+from hf_lrp.analysis.measures.bootstrap import Estimate
+from hf_lrp.analysis.run import store
 
 LENGTHS = (9, 12)
 

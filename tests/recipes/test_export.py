@@ -10,13 +10,13 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from toy_corpus import toy_pairs
 from transformers import MarianMTModel
 
 from hf_lrp import explain
-from hf_lrp.loading import load_checkpoint
-from hf_lrp.training.data import load_pairs
+from hf_lrp.data.pairs import load_pairs
+from hf_lrp.explaining.loading import load_checkpoint
 from hf_lrp.training.tokenization import marian_config, train_tokenizer
-from hf_lrp.training.toy_corpus import toy_pairs
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SETTINGS = {

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_corpus import toy_pairs
 
-from hf_lrp.cli import build_parser
-from hf_lrp.training.toy_corpus import toy_pairs
+from hf_lrp.commands.cli import build_parser
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TINY = (
@@ -55,7 +55,7 @@ def test_every_step_is_a_command_that_is_understood(
     monkeypatch.setattr(steps, "test_set", lambda: corpus)
     assert len(recipe.reproduce(steps)) == 4
     trainings = [command for command in commands if command[1].endswith("train.py")]
-    others = [command[3:] for command in commands if command[2] == "hf_lrp.cli"]
+    others = [command[3:] for command in commands if command[2] == "hf_lrp"]
     assert len(trainings) == 4 + len(recipe.SIZES[size].subsets)
     assert len(trainings) + len(others) == len(commands)
     train = importlib.import_module("train")

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_corpus import toy_pairs
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_lrp import explain
-from hf_lrp.training.toy_corpus import toy_pairs
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = {

@@ -11,7 +11,7 @@ from tiny_models import tiny_model
 from tiny_tokenizer import tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
-from hf_lrp.cli import main
+from hf_lrp.commands.cli import main
 from hf_lrp.training import averaging
 from hf_lrp.training.averaging import average_checkpoints, latest_checkpoints
 

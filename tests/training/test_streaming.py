@@ -10,12 +10,12 @@ import datasets
 import pytest
 import torch
 from tiny_tokenizer import tiny_tokenizer
+from toy_corpus import toy_pairs
 from training_script import build_trainer, toy_dataset
 from transformers import TrainerCallback
 
-from hf_lrp.training.data import encode_pairs, load_pairs
+from hf_lrp.data.pairs import encode_pairs, load_pairs
 from hf_lrp.training.streaming import Position, TokenBudgetStream
-from hf_lrp.training.toy_corpus import toy_pairs
 from hf_lrp.training.trainer import TranslationTrainer
 
 STREAM = {"stream": True, "stream_buffer": 20, "save_strategy": "steps", "save_steps": 1}

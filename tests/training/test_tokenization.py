@@ -11,7 +11,7 @@ from datasets import Dataset
 from transformers import AutoTokenizer, MarianMTModel, PreTrainedTokenizerBase
 
 from hf_lrp import explain
-from hf_lrp.inputs import Vocabulary
+from hf_lrp.explaining.inputs import Vocabulary
 from hf_lrp.training.tokenization import marian_config, tokenizer_fingerprint, train_tokenizer
 
 PAIRS = [

@@ -1,4 +1,4 @@
-"""Figures of the paper, drawn from plain data (`hf_lrp.analysis.charts`) and written for print."""
+"""Figures of the paper, drawn from plain data (`hf_lrp.analysis.figures.charts`) and written for print."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from hf_lrp.analysis.charts import Chart, Panel, chart_csv
+from hf_lrp.analysis.figures.charts import Chart, Panel, chart_csv
 from hf_lrp.analysis.figures.curves import draw_checkpoints, draw_curves, draw_growth
 from hf_lrp.analysis.figures.look import FORMATS, printed_look, save
 from hf_lrp.analysis.figures.training import draw_steps, draw_timeline
-from hf_lrp.files import write_atomically
-from hf_lrp.plotting import drawable
+from hf_lrp.data.files import write_atomically
+from hf_lrp.result.plotting import drawable
 
 _DRAW = {
     "curves": draw_curves,

@@ -8,7 +8,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from hf_lrp.analysis.charts import Chart, Curve, Panel
+from hf_lrp.analysis.figures.charts import Chart, Curve, Panel
 from hf_lrp.analysis.figures.look import (
     COLUMN,
     INK,

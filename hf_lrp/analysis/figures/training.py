@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from hf_lrp.analysis.charts import Chart, Curve, Stage
+from hf_lrp.analysis.figures.charts import Chart, Curve, Stage
 from hf_lrp.analysis.figures.curves import draw_curve
 from hf_lrp.analysis.figures.look import INK, PAGE, curve_style, letter, new_figure
 from hf_lrp.analysis.figures.steps import set_step_axis, short_number

@@ -69,8 +69,8 @@ class SourceContribution(evaluate.Metric):
         predict: str = "top1",
         progress: bool = False,
     ) -> dict[str, float]:
-        from hf_lrp.analysis.metrics import entropy, total_source
-        from hf_lrp.loading import load_checkpoint
+        from hf_lrp.analysis.measures.metrics import entropy, total_source
+        from hf_lrp.explaining.loading import load_checkpoint
 
         if model is None or (tokenizer is None and not isinstance(model, str)):
             raise ValueError("Give the model to explain: model=..., tokenizer=..., or its folder or Hub id as model.")

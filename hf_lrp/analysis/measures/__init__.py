@@ -1,0 +1,1 @@
+"""What a run says: means by position with intervals, and stages of training."""

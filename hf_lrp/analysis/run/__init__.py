@@ -1,0 +1,1 @@
+"""A corpus evaluated: which sentences, where results are kept, and what each process does."""

@@ -1,0 +1,324 @@
+"""Evaluate a model on a corpus: contributions for every pair of an evaluation set, written shard by shard."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_lrp.analysis.run.scheduling import (
+    LOOK,
+    SHARDS,
+    Progress,
+    broadcast,
+    estimate_cost,
+    plan_shards,
+    share_out,
+    this_process,
+)
+from hf_lrp.analysis.run.selection import Lengths, Pair, Request, Selection, describe_corpus, select_pairs
+from hf_lrp.analysis.run.settings import describe_settings, digest_settings, find_differences
+from hf_lrp.analysis.run.store import (
+    PREFIXES,
+    Run,
+    RunError,
+    Sentence,
+    find_shard,
+    read_manifest,
+    sha256_of,
+    shard_name,
+    write_json,
+    write_shard,
+)
+from hf_lrp.analysis.run.summarizing import summarize
+from hf_lrp.data.files import write_atomically
+from hf_lrp.explaining.explain import PAPER_RULE, explain_prefixes, in_float32
+from hf_lrp.explaining.inputs import Vocabulary
+from hf_lrp.explaining.prefixes import Openings, Prefix, shuffle_targets
+from hf_lrp.relevance.families import family_of
+from hf_lrp.relevance.rules import Rule
+from hf_lrp.result.contributions import Contributions
+
+# Not a share of what is free: the results' last digits depend on how many steps go together.
+MEMORY = "2GB"
+
+
+def evaluate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    pairs: Any,
+    folder: str | Path,
+    *,
+    prefixes: Sequence[str] = PREFIXES,
+    lengths: Lengths = "auto",
+    number: int = 1000,
+    longest: int | None = None,
+    seed: int = 0,
+    rule: Rule = PAPER_RULE,
+    label: str | None = None,
+    max_memory: int | str | None = None,
+    progress: bool = True,
+    **generate_options: Any,
+) -> Run:
+    """Contributions of source and prefix to the predictions for many pairs, stored in a folder.
+
+    Interrupted at any moment and called again with the same arguments, it continues. Started by ``accelerate launch``,
+    processes share the work; all must see the folder. The number of processes changes no result.
+
+    Args:
+        model, tokenizer, rule, max_memory: as for :func:`hf_lrp.explain`; ``max_memory`` is 2 GB by default.
+        pairs: a dataset with text columns ``source`` and ``target``, such as ``load_pairs`` gives, or a sequence of
+            (source, target) texts. In processes other than the main one it is not read.
+        folder: new, or of the same evaluation.
+        prefixes: what the model is conditioned on, one or more: ``"reference"``, the target; ``"model"``, what it
+            generates; ``"random"``, the target of another pair of the evaluation set.
+        lengths: (S, T): pairs with S source and T target tokens, the end of the sentence included; ``"auto"``: the
+            most frequent such lengths; None: mixed lengths.
+        number: how many pairs at most.
+        longest: pairs with more tokens on a side are left out, as are those for which the model has no positions.
+        seed: chooses pairs and random prefixes.
+        label: what figures call this run; default: the folder's name.
+        progress: show a progress bar, in the main process.
+        **generate_options: passed to ``model.generate``, for ``"model"``.
+
+    Raises:
+        RunError: no pair fits, or the folder holds an evaluation with other settings.
+    """
+    folder = Path(folder)
+    task = _read_task(model, tokenizer, prefixes, rule, seed, max_memory, generate_options)
+    request = Request(lengths, number, seed, task.longest(longest))
+    state = this_process()
+    plan: tuple[str, list[int]] | None = None
+    if state.is_main_process:
+        pairs = list(pairs) if isinstance(pairs, Iterator) else pairs
+        settings = describe_settings(model, tokenizer, label, rule, prefixes, request, generate_options)
+        plan = _open_folder(folder, settings, lambda: select_pairs(pairs, task.count_tokens, request), pairs)
+    digest, missing = broadcast(plan)
+    selection = Selection.load(folder / "selection.json")
+    _compute_shards(folder, task, selection, digest, missing, progress)
+    if state.is_main_process:
+        _finish(folder, len(plan_shards(len(selection.pairs))), digest)
+    else:
+        _wait_for_end(folder)
+    return Run.open(folder)
+
+
+# ---- the folder
+
+
+def _open_folder(
+    folder: Path, manifest: dict[str, Any], select: Callable[[], Selection], pairs: Any
+) -> tuple[str, list[int]]:
+    """Write or check manifest and selection; return the digest of the settings and which shards are to be computed."""
+    old = read_manifest(folder)
+    _require_same(folder, old, manifest)
+    path = folder / "selection.json"
+    if old is not None and path.is_file() and sha256_of(path) == old["selection"]["sha256"]:
+        manifest["selection"] = old["selection"] | manifest["selection"] | {"corpus": describe_corpus(pairs)}
+        _require_same(folder, old, manifest)
+    else:
+        selection = select()
+        content = selection.encode()
+        manifest["selection"] |= {
+            "number": len(selection.pairs),
+            "lengths": None if selection.lengths is None else list(selection.lengths),
+            "corpus": selection.corpus,
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        _require_same(folder, old, manifest)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    (folder / "shards").mkdir(exist_ok=True)
+    digest = digest_settings(manifest)
+    shards = range(len(plan_shards(manifest["selection"]["number"])))
+    missing = [shard for shard in shards if find_shard(folder, shard, digest) is None]
+    if missing:
+        _require_same(folder, old, manifest, versions=True)
+    for leftover in (folder / "shards").glob(".[0-9]*"):  # of a process that was killed while it wrote
+        leftover.unlink()
+    for shard in missing:  # from now on a sidecar means that the shard is finished
+        (folder / "shards" / shard_name(shard)).with_suffix(".json").unlink(missing_ok=True)
+    if old is not None:
+        manifest = old | {"label": manifest["label"] or old["label"]}
+    write_json(folder / "manifest.json", manifest | {"shards": None})
+    return digest, missing
+
+
+def _require_same(folder: Path, old: dict[str, Any] | None, new: dict[str, Any], versions: bool = False) -> None:
+    differences = [] if old is None else find_differences(old, new, versions=versions)
+    if differences:
+        raise RunError(
+            f"{folder} holds an evaluation with other settings: {'; '.join(differences)}. Evaluate into another "
+            "folder, or with the settings in its manifest.json."
+        )
+
+
+def _finish(folder: Path, shards: int, digest: str) -> None:
+    """Write the overall figures, then the manifest with all shards."""
+    found = [find_shard(folder, shard, digest) for shard in range(shards)]
+    if None in found:
+        name = shard_name(found.index(None))
+        raise RunError(f"{folder / 'shards' / name} was damaged after it was written: check the disk, start again.")
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    manifest["shards"] = found
+    run = Run(folder, manifest)
+    write_json(folder / "metrics.json", {prefix: summarize(run.sentences(prefix)) for prefix in run.prefixes})
+    write_json(folder / "manifest.json", manifest)
+
+
+def _wait_for_end(folder: Path) -> None:
+    """Wait until the main process has finished.
+
+    Not at a barrier: a process that is first to leave one and ends may break it for the other.
+    """
+    while (read_manifest(folder) or {}).get("shards") is None:
+        time.sleep(LOOK)
+
+
+# ---- shards
+
+
+class _Task(NamedTuple):
+    """What is computed for each sentence."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    openings: Openings
+    prefixes: tuple[str, ...]
+    rule: Rule
+    seed: int
+    max_memory: int | str
+    generate_options: dict[str, Any]
+
+    def longest(self, given: int | None) -> int | None:
+        """The most tokens that a side may have."""
+        limit, forced = self.openings.vocabulary.limit, len(self.openings.forced)
+        return min((n for n in (given, limit and limit - forced) if n is not None), default=None)
+
+    def count_tokens(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """The numbers of source and target tokens that `explain` shows for texts."""
+        encode = self.openings.vocabulary.encode
+        example = encode(["a"], "target")[0]
+        given = len(example) - len(self.openings.read(example, 0).ids)  # start or forced tokens, of every target
+        for source, target in zip(encode(sources, "source"), encode(targets, "target"), strict=True):
+            yield len(source), max(len(target) - given, 0)
+
+
+def _read_task(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prefixes: Sequence[str],
+    rule: Rule,
+    seed: int,
+    max_memory: int | str | None,
+    generate_options: dict[str, Any],
+) -> _Task:
+    if isinstance(prefixes, str) or not prefixes or not set(prefixes) <= set(PREFIXES):
+        raise ValueError(f"prefixes must be one or more of {', '.join(PREFIXES)}, got {prefixes!r}.")
+    if len(set(prefixes)) < len(prefixes):
+        raise ValueError(f"prefixes has one twice: {', '.join(prefixes)}.")
+    if family_of(model).source == "input_features":
+        raise TypeError(f"{type(model).__name__} reads audio: only corpora of text can be evaluated.")
+    model, _ = in_float32(model)  # once, not for every shard
+    openings = Openings(model, Vocabulary(model, tokenizer), generate_options)
+    return _Task(model, tokenizer, openings, tuple(prefixes), rule, seed, max_memory or MEMORY, generate_options)
+
+
+def _compute_shards(
+    folder: Path, task: _Task, selection: Selection, digest: str, missing: Sequence[int], progress: bool
+) -> None:
+    """Compute this process's part of the missing shards; the main process waits until all are there."""
+    state = this_process()
+    shards = plan_shards(len(selection.pairs))
+    costs = {shard: estimate_cost([selection.pairs[n] for n in shards[shard]]) for shard in missing}
+    shares = share_out(costs, state.num_processes)
+    others = {
+        shard: len(shards[shard])
+        for process, share in enumerate(shares)
+        for shard in share
+        if process != state.process_index and state.is_main_process
+    }
+    done = len(selection.pairs) - sum(len(shards[shard]) for shard in missing)
+    targets = _read_targets(task, selection.pairs) if missing else {}
+    visible = progress and state.is_main_process and bool(missing)
+    with Progress(folder, done, len(selection.pairs), others, visible) as bar:
+        for shard in shares[state.process_index]:
+            found = []
+            for results in _explain_shard(task, selection.pairs, targets, shards[shard], shard):
+                found.append(results)
+                bar.add()
+            by_prefix = [sentence for prefix in task.prefixes for sentence in (row[prefix] for row in found)]
+            write_shard(folder, shard, by_prefix, digest)
+        bar.wait_for_others()
+
+
+def _read_targets(task: _Task, pairs: Sequence[Pair]) -> dict[str, list[Any] | None]:
+    """By prefix type the target ids of all sentences; None for what the model generates."""
+    targets: dict[str, list[Any] | None] = dict.fromkeys(task.prefixes)
+    given = set(task.prefixes) - {"model"}
+    if given:
+        texts = task.openings.vocabulary.encode([pair.target for pair in pairs], "target")
+        references = [task.openings.read(ids, number) for number, ids in enumerate(texts)]
+        for prefix in given:
+            chosen = references if prefix == "reference" else _shuffle(references, task.seed)
+            targets[prefix] = [target.ids for target in chosen]
+    return targets
+
+
+def _shuffle(references: Sequence[Prefix], seed: int) -> list[Prefix]:
+    try:
+        return shuffle_targets(references, seed)
+    except ValueError as error:
+        raise RunError(
+            "Random prefixes are targets of other sentences of the evaluation set, which needs at least two with "
+            "different targets: evaluate more pairs, or without random prefixes."
+        ) from error
+
+
+def _explain_shard(
+    task: _Task, pairs: Sequence[Pair], targets: dict[str, list[Any] | None], numbers: range, shard: int
+) -> Iterator[dict[str, Sentence]]:
+    """The results of a shard's sentences by prefix type. They depend on nothing that was computed before."""
+    chosen = {prefix: given and [given[n] for n in numbers] for prefix, given in targets.items()}
+    devices = [task.model.device] if task.model.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(task.seed * SHARDS + shard)  # for generate options that sample
+        explained = explain_prefixes(
+            task.model,
+            task.tokenizer,
+            [pairs[n].source for n in numbers],
+            chosen,
+            rule=task.rule,
+            max_memory=task.max_memory,
+            **task.generate_options,
+        )
+        for number, results in zip(numbers, explained, strict=True):
+            yield {prefix: _as_sentence(c, number, pairs[number].number) for prefix, c in results.items()}
+
+
+def _as_sentence(contributions: Contributions, number: int, pair: int) -> Sentence:
+    c = contributions
+    target_ids, predicted_ids = (ids.numpy().astype(np.int32) for ids in (c.target_ids, c.predicted_ids))
+    shares = {name: getattr(c, name).numpy().astype(np.float32) for name in ("source", "target", "start")}
+    return Sentence(
+        sentence=number,
+        pair=pair,
+        prefix=c.prefix,
+        **shares,
+        probability=c.probability.numpy().astype(np.float32),
+        correct=target_ids == predicted_ids,
+        source_ids=c.source_ids.numpy().astype(np.int32),
+        target_ids=target_ids,
+        predicted_ids=predicted_ids,
+        source_tokens=c.source_tokens,
+        target_tokens=c.target_tokens,
+        predicted_tokens=c.predicted_tokens,
+        conservation_error=c.conservation_error,
+    )

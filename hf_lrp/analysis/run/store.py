@@ -1,0 +1,283 @@
+"""The folder of an evaluation: Parquet shards with checksums, a manifest, and a view that reads them back.
+
+A run's folder holds ``manifest.json`` (the settings and, once all is there, the shards with their SHA-256),
+``selection.json`` (the pairs), ``shards/00000.parquet`` with ``shards/00000.json`` beside it (its checksum), and
+``metrics.json``. A shard holds one row group per prefix type, with one row per sentence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hf_lrp.data.files import write_atomically
+
+FORMAT = "hf_lrp.analysis"
+VERSION = 1
+PREFIXES = ("reference", "model", "random")
+
+_PLAIN = ("sentence", "pair", "prefix", "conservation_error")
+_VECTORS = {"start": np.float32, "probability": np.float32, "correct": np.bool_}
+_IDS = ("source_ids", "target_ids", "predicted_ids")
+_TOKENS = ("source_tokens", "target_tokens", "predicted_tokens")
+
+
+class RunError(ValueError):
+    """A run's folder cannot be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sentence:
+    """Contributions of S source tokens and of the prefix to T predictions, for one sentence and one prefix type.
+
+    Attributes:
+        sentence: number in the evaluation set, from 0 on.
+        pair: number of the pair in the corpus.
+        prefix: ``"reference"``, ``"model"`` or ``"random"``.
+        source: [T, S] float32; rows of source and target together sum to 1: the start token is left out.
+        target: [T, T] float32, strictly lower triangular.
+        start: [T] float32, the raw share of the start token and of forced tokens.
+        probability: [T] float32, of the predicted token.
+        correct: [T] bool, whether the token that follows in the prefix was the most probable one.
+        source_ids, target_ids, predicted_ids: [S], [T], [T] int32.
+        source_tokens, target_tokens, predicted_tokens: the same as the tokenizer's pieces.
+        conservation_error: largest |sum - 1| of the raw shares.
+    """
+
+    sentence: int
+    pair: int
+    prefix: str
+    source: np.ndarray
+    target: np.ndarray
+    start: np.ndarray
+    probability: np.ndarray
+    correct: np.ndarray
+    source_ids: np.ndarray
+    target_ids: np.ndarray
+    predicted_ids: np.ndarray
+    source_tokens: tuple[str, ...]
+    target_tokens: tuple[str, ...]
+    predicted_tokens: tuple[str, ...]
+    conservation_error: float
+
+
+class Run:
+    """A finished evaluation, read from its folder: `Run.open(folder)`.
+
+    Attributes:
+        folder: where it is.
+        manifest: its settings, versions and shards.
+        name: what legends call it: the manifest's ``label``, or else the folder's name.
+        prefixes: the prefix types that were evaluated.
+        lengths: (S, T) where all pairs have these lengths, EOS included; None for mixed lengths. Prefixes that the
+            model wrote itself have lengths of their own.
+        number: of sentences.
+    """
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+        self.folder, self.manifest = folder, manifest
+        self.name: str = manifest["label"] or folder.resolve().name
+        self.prefixes: tuple[str, ...] = tuple(manifest["prefixes"])
+        lengths = manifest["selection"]["lengths"]
+        self.lengths: tuple[int, int] | None = None if lengths is None else (lengths[0], lengths[1])
+        self.number: int = manifest["selection"]["number"]
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """The run in a folder; every shard's checksum is compared.
+
+        Raises:
+            RunError: there is no run, it is not finished, or a file is damaged.
+        """
+        folder = Path(folder)
+        manifest = read_manifest(folder)
+        if manifest is None:
+            raise RunError(f"{folder} holds no evaluation (no manifest.json): write one with `hf-lrp analyze`.")
+        if manifest.get("shards") is None:
+            raise RunError(f"The evaluation in {folder} is not finished: start the same `hf-lrp analyze` again.")
+        for shard in manifest["shards"]:
+            path = folder / "shards" / shard["file"]
+            if not path.is_file() or sha256_of(path) != shard["sha256"]:
+                what = "damaged" if path.is_file() else "missing"
+                raise RunError(f"{path} is {what}: start the same `hf-lrp analyze` again, which computes it anew.")
+        return cls(folder, manifest)
+
+    def sentences(self, prefix: str) -> Iterator[Sentence]:
+        """The results of one prefix type in the order of the evaluation set; one shard at a time is in memory."""
+        if prefix not in self.prefixes:
+            raise RunError(
+                f"{self.folder} was evaluated with prefix types {', '.join(self.prefixes)}, not with {prefix!r}: "
+                "choose one of these, or evaluate into another folder."
+            )
+        for shard in self.manifest["shards"]:
+            yield from read_shard(self.folder / "shards" / shard["file"], self.prefixes.index(prefix))
+
+    @property
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """By prefix type, overall means and the worst conservation error: what ``metrics.json`` holds."""
+        path = self.folder / "metrics.json"
+        try:
+            return json.loads(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"{path} is missing or damaged: start the same `hf-lrp analyze` again, which writes it anew."
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"<Run {self.name!r}: {self.number} sentences, prefixes {', '.join(self.prefixes)}>"
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a folder, or None if it has none; raises RunError for what is no manifest of this version."""
+    path = folder / "manifest.json"
+    if not path.is_file():
+        return None
+    try:
+        manifest = json.loads(path.read_bytes())
+        kind, version = manifest["format"], manifest["version"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise RunError(
+            f"{path} is damaged or not of an evaluation ({error}): remove it and start the same `hf-lrp analyze` "
+            "again, or choose another folder."
+        ) from error
+    if kind != FORMAT or version > VERSION:
+        raise RunError(
+            f"{path} has format {kind!r} {version}, this hf_lrp reads {FORMAT!r} up to {VERSION}: upgrade it "
+            "(pip install -U hf-lrp), or choose another folder."
+        )
+    return manifest
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write readable JSON, whole or not at all; the same content gives the same bytes."""
+    write_atomically(path, (json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n").encode())
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+# ---- shards
+
+
+def shard_name(number: int) -> str:
+    """The file of a shard, within the folder ``shards``."""
+    return f"{number:05d}.parquet"
+
+
+def write_shard(folder: Path, number: int, sentences: Sequence[Sentence], settings: str) -> dict[str, Any]:
+    """Write a shard, then its sidecar; return how the manifest lists it.
+
+    Args:
+        folder: of the run.
+        sentences: grouped by prefix type, in the order of the run's types; within a type in the order of the set.
+        settings: a digest of what the results depend on, for `find_shard`.
+    """
+    path = folder / "shards" / shard_name(number)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = _encode(sentences)
+    write_atomically(path, content)
+    entry = {"file": path.name, "rows": len(sentences), "sha256": hashlib.sha256(content).hexdigest()}
+    write_json(path.with_suffix(".json"), entry | {"settings": settings})
+    return entry
+
+
+def find_shard(folder: Path, number: int, settings: str) -> dict[str, Any] | None:
+    """How the manifest lists a shard; None if it is missing, damaged, or computed with other settings."""
+    path = folder / "shards" / shard_name(number)
+    try:
+        entry = json.loads(path.with_suffix(".json").read_bytes())
+        whole = entry.pop("settings") == settings and entry["sha256"] == sha256_of(path)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return entry if whole else None
+
+
+def read_shard(path: Path, group: int) -> Iterator[Sentence]:
+    """The sentences of one prefix type, given the place of this type among the run's."""
+    table = import_parquet().ParquetFile(path).read_row_group(group, use_threads=False).combine_chunks()
+    for row in range(table.num_rows):
+        values: dict[str, Any] = {name: table[name][row].as_py() for name in _PLAIN}
+        values |= {name: tuple(table[name][row].as_py()) for name in _TOKENS}
+        values |= {name: _read_numbers(table[name][row]) for name in (*_VECTORS, *_IDS, "source", "target")}
+        steps = len(values["target_ids"])
+        values["source"] = values["source"].reshape(steps, -1)
+        lower, values["target"] = values["target"], np.zeros((steps, steps), np.float32)
+        values["target"][np.tril_indices(steps, -1)] = lower
+        yield Sentence(**values)
+
+
+def import_parquet() -> Any:
+    """pyarrow.parquet, or an error that says how to get it."""
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError('Evaluations are stored with pyarrow: pip install "hf-lrp[analysis]"') from error
+    return pyarrow.parquet
+
+
+def _read_numbers(scalar: Any) -> np.ndarray:
+    values = scalar.values
+    while hasattr(values, "flatten"):  # a list of lists
+        values = values.flatten()
+    return values.to_numpy(zero_copy_only=False)
+
+
+def _encode(sentences: Sequence[Sentence]) -> bytes:
+    """A Parquet file with one row group per prefix type; the same sentences give the same bytes."""
+    parquet = import_parquet()
+    schema = _schema()
+    buffer = io.BytesIO()
+    dictionaries = ["prefix", *(f"{name}.list.element" for name in _TOKENS)]
+    with parquet.ParquetWriter(buffer, schema, compression="zstd", use_dictionary=dictionaries) as writer:
+        for _, group in itertools.groupby(sentences, key=lambda sentence: sentence.prefix):
+            writer.write_table(_table(list(group), schema), row_group_size=len(sentences))
+    return buffer.getvalue()
+
+
+def _schema() -> Any:
+    """Columns of a shard. Row t of ``target`` holds the t - 1 tokens before it, counted from 1."""
+    import pyarrow as pa
+
+    shares = pa.list_(pa.list_(pa.float32()))
+    vectors = {name: pa.list_(pa.from_numpy_dtype(dtype)) for name, dtype in _VECTORS.items()}
+    return pa.schema(
+        {
+            "sentence": pa.int32(),
+            "pair": pa.int64(),
+            "prefix": pa.string(),
+            "source_length": pa.int32(),
+            "target_length": pa.int32(),
+            "source": shares,
+            "target": shares,
+            **vectors,
+            **{name: pa.list_(pa.int32()) for name in _IDS},
+            **{name: pa.list_(pa.string()) for name in _TOKENS},
+            "conservation_error": pa.float64(),
+        }
+    )
+
+
+def _table(sentences: Sequence[Sentence], schema: Any) -> Any:
+    import pyarrow as pa
+
+    own = (*_PLAIN, *_VECTORS, *_IDS, *_TOKENS)
+    columns: dict[str, list] = {name: [getattr(sentence, name) for sentence in sentences] for name in own}
+    columns["source_length"] = [len(sentence.source_ids) for sentence in sentences]
+    columns["target_length"] = [len(sentence.target_ids) for sentence in sentences]
+    columns["source"] = [list(sentence.source) for sentence in sentences]
+    columns["target"] = [[row[:step] for step, row in enumerate(sentence.target)] for sentence in sentences]
+    return pa.table(columns, schema=schema)

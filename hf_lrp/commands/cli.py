@@ -1,0 +1,126 @@
+"""The command line: `hf-lrp COMMAND ...`. Each command is a module of `hf_lrp.commands`, named in `COMMANDS`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from hf_lrp.commands import analyze, average, compare, demo, explain, figures, score, timeline
+from hf_lrp.version import __version__
+
+# A command's module has a docstring (its help), `EXAMPLES`, `add_arguments(parser)` and `run(args)`. What takes
+# long to import, torch above all, is imported in `run`: help and usage errors come at once.
+COMMANDS: dict[str, ModuleType] = {
+    "explain": explain,
+    "demo": demo,
+    "analyze": analyze,
+    "score": score,
+    "timeline": timeline,
+    "figures": figures,
+    "compare": compare,
+    "average": average,
+}
+
+_EXIT_FAILURE, _EXIT_USAGE = 1, 2
+_EXIT_INTERRUPTED, _EXIT_BROKEN_PIPE = 128 + signal.SIGINT, 128 + 13  # as shells report these signals
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code; help and usage errors exit by themselves, with 0 and 2."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if args.command is None:
+        parser.print_help(sys.stderr)
+        return _EXIT_USAGE
+    args.debug = args.debug or os.environ.get("HF_LRP_DEBUG", "0") not in ("", "0")
+    _replace_unprintable()
+    try:
+        with warnings.catch_warnings():
+            if not args.debug:
+                warnings.showwarning = _print_warning  # type: ignore[assignment]
+            COMMANDS[args.command].run(args)
+            sys.stdout.flush()
+        return 0
+    except KeyboardInterrupt:
+        print("hf-lrp: interrupted", file=sys.stderr)
+        return _EXIT_INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it exits
+        return _EXIT_BROKEN_PIPE
+    except Exception as error:
+        if args.debug:
+            traceback.print_exc()
+        print(f"hf-lrp: error: {_describe(error)}", file=sys.stderr)
+        return _EXIT_FAILURE
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="hf-lrp",
+        description="How much each source token and each prefix token contributes to each prediction\n"
+        "of a translation model, by layer-wise relevance propagation.",
+        epilog="examples:\n"
+        "  hf-lrp demo\n"
+        "  hf-lrp explain --source 'Where is the station?'\n"
+        "  hf-lrp explain Helsinki-NLP/opus-mt-en-de --source-file sentences.txt --html page.html\n\n"
+        "`hf-lrp COMMAND --help` has more on a command.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"hf-lrp {__version__}")
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    for name, module in COMMANDS.items():
+        description, examples = (module.__doc__ or "").strip(), module.EXAMPLES.strip("\n")
+        command = commands.add_parser(
+            name,
+            help=_first_sentence(description),
+            description=description,
+            epilog=f"examples:\n{examples}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+        command.add_argument(
+            "--debug", action="store_true", help="show tracebacks and all messages (or set HF_LRP_DEBUG=1)"
+        )
+        command.set_defaults(usage_error=command.error)
+    return parser
+
+
+def _first_sentence(text: str) -> str:
+    sentence = " ".join(text.split("\n\n")[0].split()).rstrip(".")
+    return sentence[0].lower() + sentence[1:]
+
+
+def _replace_unprintable() -> None:
+    """Write characters that the terminal's encoding does not have as escapes instead of failing on them."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _print_warning(message: Warning | str, *_: Any) -> None:
+    print(f"hf-lrp: warning: {_in_one_line(message)}", file=sys.stderr)
+
+
+def _describe(error: Exception) -> str:
+    """What went wrong, in one line."""
+    text = _in_one_line(error)
+    if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
+        return "out of memory; give less with --max-memory, for example --max-memory 1GB, or shorter sentences"
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError | ValueError | TypeError | ImportError | RuntimeError):
+        return text
+    return f"{type(error).__name__}: {text} (unexpected; --debug shows where)"
+
+
+def _in_one_line(message: object) -> str:
+    return " ".join(str(message).split())

@@ -1,0 +1,1 @@
+"""Sentence pairs and files, for analysis and training."""

@@ -1,0 +1,1 @@
+"""From inputs to contributions: sources, prefixes, predictions, memory, and the verb `explain`."""

@@ -1,0 +1,403 @@
+"""The user's verb: contributions of source and prefix tokens to a model's predictions."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from torch import Tensor
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+
+from hf_lrp.explaining.audio import read_audio
+from hf_lrp.explaining.inputs import (
+    Described,
+    Sources,
+    Vocabulary,
+    generation_config_of,
+    read_predictions,
+    read_sources,
+)
+from hf_lrp.explaining.memory import generation_batch_size, memory_limit
+from hf_lrp.explaining.prefixes import (
+    Openings,
+    Prefix,
+    draw_from_pool,
+    generate_targets,
+    read_targets,
+    shuffle_targets,
+)
+from hf_lrp.relevance.families import family_of
+from hf_lrp.relevance.patching import patched
+from hf_lrp.relevance.propagation import DecoderInput, Relevance, propagate_all
+from hf_lrp.relevance.rules import AlphaBeta, Rule
+from hf_lrp.result.contributions import Contributions
+from hf_lrp.result.words import group_words
+
+Choice = Callable[[Tensor], Tensor]  # from logits [T, V] to the ids that are explained
+
+PAPER_RULE = AlphaBeta(alpha=1.0, beta=0.0)
+# Raw shares of the paper's rule sum to 1 within this; results that do not say so in their notes.
+CONSERVATION = 1e-5
+
+
+def explain(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | ProcessorMixin | None,
+    source: Any,
+    target: Any = None,
+    *,
+    prefix: Literal["model", "reference", "random"] | None = None,
+    predict: Any = "top1",
+    rule: Rule = PAPER_RULE,
+    start_token: Literal["exclude", "keep"] = "exclude",
+    batch_size: int | None = None,
+    max_memory: int | str | None = None,
+    seed: int = 0,
+    pool: Any = None,
+    progress: bool = False,
+    **generate_options: Any,
+) -> Contributions | list[Contributions]:
+    """How much each source token and each prefix token contributes to each prediction of an encoder-decoder model.
+
+    The model is not changed, not even while an error is raised. One source gives one result, a list a list, in order.
+
+    Args:
+        model: an encoder-decoder model of a supported family, in evaluation mode. Half-precision models are explained
+            in a float32 copy.
+        tokenizer: the model's tokenizer, or its processor; may be None where source and target are ids. Languages are
+            the tokenizer's: its ``src_lang`` and ``tgt_lang``.
+        source: a text, a list of texts, ids (1-D tensor or list), a list of those, or a padded batch (a
+            ``BatchEncoding``, or a 2-D tensor in which the padding token pads). For speech models: samples, a 1-D
+            array of floats at the sampling rate of the processor's feature extractor; log-mel features [bins, frames];
+            a list of either; features [batch, bins, frames]; or a mapping with ``input_features``.
+        target: texts or ids, where the target is known. Ids may come with or without start token, forced tokens and
+            padding.
+        prefix: what the model is conditioned on: ``"reference"``, the target (the default where there is one);
+            ``"model"``, what it generates itself, by its generation config and ``generate_options``; ``"random"``, an
+            unrelated sentence: another one's target, or one from ``pool``.
+        predict: whose logit is explained at each step: ``"top1"``, the most probable token (the paper); ``"target"``,
+            the token that follows in the prefix; ids per step, [T]; or pairs of ids, [T, 2], whose logit difference
+            is explained (contrastive). For a list of sources, a list of such.
+        rule: the redistribution rule; default: the paper's.
+        start_token: ``"exclude"`` leaves the decoder start token and forced tokens, such as the target language, out,
+            so that source and target sum to 1 (the paper); ``"keep"`` returns raw shares, which sum to 1 together with
+            ``start``.
+        batch_size: how many sources are translated together for ``prefix="model"``; None: as many as fit.
+        max_memory: bytes, or a text such as ``"4GB"``, that may be used on top of the model; default: half of what is
+            free. Steps are processed in chunks that fit.
+        seed: makes random prefixes repeatable.
+        pool: unrelated target sentences for ``prefix="random"``, texts or ids.
+        progress: show a progress bar.
+        **generate_options: passed to ``model.generate``, for ``prefix="model"``. ``forced_bos_token_id``, the token
+            that the decoder is told first, may be given with every prefix; by default it is that of the model's
+            configs, or else the language code that the tokenizer puts in front of targets.
+    """
+    _check_options(prefix, predict, start_token, rule, batch_size)
+    inputs = _read_inputs(model, tokenizer, source, generate_options)
+    targets = None if target is None else _read_targets(target, inputs)
+    if prefix is None:
+        prefix = "model" if targets is None else "reference"
+    _check_use(prefix, pool, generate_options)
+    model, notes = in_float32(model)
+    limit = memory_limit(max_memory, model.device)
+
+    if prefix == "model":
+        prefixes = _generate(model, inputs, batch_size, limit, progress, generate_options)
+    else:
+        prefixes = _given_prefixes(prefix, targets, pool, inputs, seed)
+    single = inputs.sources.single
+    chosen = _read_predict(predict, prefixes, single, inputs.vocabulary.sizes["target"])
+    settings = _Settings(predict, start_token, rule, notes, limit)
+    each = _explain_each(model, inputs, {prefix: zip(prefixes, chosen, strict=True)}, settings)
+    results = [found[prefix] for found in _bar(each, len(prefixes), progress and not single)]
+    return results[0] if single else results
+
+
+def explain_prefixes(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | ProcessorMixin | None,
+    sources: Any,
+    targets: Mapping[str, Any],
+    *,
+    rule: Rule = PAPER_RULE,
+    batch_size: int | None = None,
+    max_memory: int | str | None = None,
+    **generate_options: Any,
+) -> Iterator[dict[str, Contributions]]:
+    """What :func:`explain` gives for several prefixes of each source, which share the encoder's work.
+
+    One dictionary per source, by prefix type, in order, computed when it is asked for; translations are generated
+    when the first one is. Explained are the most probable tokens, the start token excluded (the paper).
+
+    Args:
+        model, tokenizer, rule, batch_size, max_memory: as for :func:`explain`.
+        sources: a list of texts or ids, or what else :func:`explain` takes.
+        targets: for ``"reference"``, ``"model"`` and ``"random"``, or some of them, what the model is conditioned on:
+            a text or ids per source. None for ``"model"``: what it generates.
+        **generate_options: as for :func:`explain`, where translations are generated.
+    """
+    _check_prefix_targets(targets)
+    for prefix in targets:
+        _check_options(prefix, "top1", "exclude", rule, batch_size)
+    inputs = _read_inputs(model, tokenizer, sources, generate_options)
+    given = {prefix: None if target is None else _read_targets(target, inputs) for prefix, target in targets.items()}
+    generates = None in given.values()
+    _check_use("model" if generates else "reference", None, generate_options)
+    if generates:
+        _require_generate(model)
+    model, notes = in_float32(model)
+    limit = memory_limit(max_memory, model.device)
+
+    def explain_lazily() -> Iterator[dict[str, Contributions]]:
+        prefixes = {
+            prefix: found or _generate(model, inputs, batch_size, limit, False, generate_options)
+            for prefix, found in given.items()
+        }
+        chosen = {prefix: [(one, _top1) for one in found] for prefix, found in prefixes.items()}
+        yield from _explain_each(model, inputs, chosen, _Settings("top1", "exclude", rule, notes, limit))
+
+    return explain_lazily()
+
+
+class _Inputs(NamedTuple):
+    sources: Sources
+    vocabulary: Vocabulary
+    openings: Openings
+
+
+class _Settings(NamedTuple):
+    predict: Any
+    start_token: str
+    rule: Rule
+    notes: tuple[str, ...]
+    max_memory: int
+
+
+def _explain_each(
+    model: PreTrainedModel,
+    inputs: _Inputs,
+    chosen: Mapping[str, Iterable[tuple[Prefix, Choice]]],
+    settings: _Settings,
+) -> Iterator[dict[str, Contributions]]:
+    """Per source, the contributions for each of its prefixes. The model is patched only while one is computed."""
+    sources = inputs.sources
+    for item, *cases in zip(sources.items, *chosen.values(), strict=True):
+        dtype = model.dtype if item.is_floating_point() else item.dtype
+        source = {sources.argument: item.to(model.device, dtype)}
+        given = [DecoderInput(prefix.decoder_ids.to(model.device), choose, prefix.steps) for prefix, choose in cases]
+        with patched(model, settings.rule) as patch:
+            relevances = propagate_all(patch, source, given, settings.max_memory)
+        described = sources.describe(item)
+        yield {
+            name: _result(relevance, described, name, prefix, inputs.vocabulary, settings, model)
+            for name, relevance, (prefix, _) in zip(chosen, relevances, cases, strict=True)
+        }
+
+
+def _read_inputs(model: PreTrainedModel, tokenizer: Any, source: Any, generate_options: dict[str, Any]) -> _Inputs:
+    family = family_of(model)
+    _require_evaluation_mode(model)
+    tokenizer, feature_extractor = _unpack(tokenizer)
+    vocabulary = Vocabulary(model, tokenizer)
+    if family.source == "input_features":
+        sources = read_audio(source, model, feature_extractor)
+    else:
+        sources = read_sources(source, vocabulary)
+    return _Inputs(sources, vocabulary, Openings(model, vocabulary, generate_options))
+
+
+def _generate(
+    model: PreTrainedModel,
+    inputs: _Inputs,
+    batch_size: int | None,
+    limit: int,
+    progress: bool,
+    generate_options: dict[str, Any],
+) -> list[Prefix]:
+    """What the model translates each source to."""
+    _require_generate(model)
+    beams = generate_options.get("num_beams") or generation_config_of(model).num_beams or 1
+    longest = max(item.shape[-1] for item in inputs.sources.items)
+    size = batch_size or generation_batch_size(model, longest, beams, limit)
+    return generate_targets(model, inputs.sources, inputs.openings, size, progress, generate_options)
+
+
+def _require_generate(model: PreTrainedModel) -> None:
+    if not model.can_generate():
+        raise TypeError(
+            f"{type(model).__name__} has no generate method, so it has no prefix of its own: pass a target."
+        )
+
+
+def _check_prefix_targets(targets: Any) -> None:
+    if not isinstance(targets, Mapping) or not targets:
+        raise ValueError(
+            "targets must give the targets of each prefix type, such as {'reference': [...], 'model': None}, "
+            f"got {targets!r:.80}."
+        )
+    missing = [prefix for prefix, target in targets.items() if target is None and prefix != "model"]
+    if missing:
+        raise ValueError(f"targets[{missing[0]!r}] is None, but only 'model' can be generated: pass one per source.")
+
+
+def _check_options(prefix: Any, predict: Any, start_token: Any, rule: Any, batch_size: Any) -> None:
+    if prefix not in (None, "model", "reference", "random"):
+        raise ValueError(
+            f"prefix must be 'model', 'reference' or 'random', got {prefix!r}. A text is given as target."
+        )
+    if isinstance(predict, str) and predict not in ("top1", "target"):
+        raise ValueError(f"predict must be 'top1', 'target', ids per step or pairs of ids per step, got {predict!r}.")
+    if start_token not in ("exclude", "keep"):
+        raise ValueError(f"start_token must be 'exclude' or 'keep', got {start_token!r}.")
+    if not isinstance(rule, Rule):
+        raise TypeError(f"rule must be a rule such as AlphaBeta(1, 0), got {rule!r}.")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
+
+
+def _unpack(tokenizer: Any) -> tuple[PreTrainedTokenizerBase | None, Any]:
+    """Tokenizer and feature extractor of what may be either a tokenizer or a processor with both."""
+    if isinstance(tokenizer, ProcessorMixin):
+        return getattr(tokenizer, "tokenizer", None), getattr(tokenizer, "feature_extractor", None)
+    return tokenizer, None
+
+
+def _check_use(prefix: str, pool: Any, generate_options: dict[str, Any]) -> None:
+    unused = sorted(generate_options.keys() - {"forced_bos_token_id"})
+    if unused and prefix != "model":
+        raise TypeError(
+            f"Unknown arguments: {', '.join(unused)}. (Options of `generate` other than forced_bos_token_id can be "
+            "given with prefix='model' only.)"
+        )
+    if pool is not None and prefix != "random":
+        raise ValueError(f"pool is for prefix='random', but prefix is {prefix!r}.")
+
+
+def _require_evaluation_mode(model: PreTrainedModel) -> None:
+    if any(module.training for module in model.modules()):
+        raise ValueError(
+            "The model is in training mode, where dropout makes every forward pass different. Call model.eval() first."
+        )
+
+
+def in_float32(model: PreTrainedModel) -> tuple[PreTrainedModel, tuple[str, ...]]:
+    """The model, or a float32 copy if it has half-precision weights, and what to say of that."""
+    halves = {
+        str(p.dtype).removeprefix("torch.")
+        for p in model.parameters()
+        if p.dtype.is_floating_point and p.dtype.itemsize < 4
+    }
+    if not halves:
+        return model, ()
+    note = f"{' and '.join(sorted(halves))} weights were propagated in float32"
+    warnings.warn(
+        f"hf_lrp: {note}, in a copy of the model. Load it with dtype=torch.float32 to avoid the copy.", stacklevel=3
+    )
+    return copy.deepcopy(model).float(), (note,)
+
+
+def _read_targets(target: Any, inputs: _Inputs) -> list[Prefix]:
+    targets, one = read_targets(target, inputs.openings)
+    sources = inputs.sources
+    if len(targets) != len(sources.items) or one != sources.single:
+        raise ValueError(
+            f"{_number(len(sources.items), 'source', sources.single)} but {_number(len(targets), 'target', one)}: "
+            "pass one target for each source, a list for a list."
+        )
+    return targets
+
+
+def _number(count: int, side: str, single: bool) -> str:
+    return f"a single {side}" if single else f"a list of {count} {side}{'s' if count != 1 else ''}"
+
+
+def _given_prefixes(prefix: str, targets: list[Prefix] | None, pool: Any, inputs: _Inputs, seed: int) -> list[Prefix]:
+    """Reference or random prefixes."""
+    if prefix == "reference":
+        if targets is None:
+            raise ValueError("prefix='reference' needs a target. Pass target=..., or use prefix='model'.")
+        return targets
+    if pool is not None:
+        return draw_from_pool(read_targets(pool, inputs.openings)[0], targets, len(inputs.sources.items), seed)
+    if targets is None:
+        raise ValueError("prefix='random' needs targets to shuffle, or unrelated target sentences as pool=[...].")
+    return shuffle_targets(targets, seed)
+
+
+def _read_predict(predict: Any, prefixes: Sequence[Prefix], single: bool, size: int) -> list[Choice]:
+    """Per sentence, the function from logits [T, V] to the ids that are explained."""
+    if isinstance(predict, str) and predict == "top1":
+        return [_top1] * len(prefixes)
+    if isinstance(predict, str) and predict == "target":
+        ids = [prefix.ids for prefix in prefixes]
+    else:
+        ids = read_predictions(predict, [len(prefix.ids) for prefix in prefixes], single, size)
+    return [functools.partial(_given, chosen) for chosen in ids]
+
+
+def _top1(logits: Tensor) -> Tensor:
+    return logits.argmax(-1)
+
+
+def _given(ids: Tensor, logits: Tensor) -> Tensor:
+    return ids.to(logits.device)
+
+
+def _bar(sentences: Any, count: int, progress: bool) -> Iterator[Any]:
+    return iter(tqdm(sentences, total=count, desc="Explaining", unit="sentence", disable=not progress))
+
+
+def _result(
+    relevance: Relevance,
+    described: Described,
+    kind: str,
+    prefix: Prefix,
+    vocabulary: Vocabulary,
+    settings: _Settings,
+    model: PreTrainedModel,
+) -> Contributions:
+    steps, opening = len(prefix.ids), len(prefix.opening)
+    start, source = relevance.decoder[:, :opening].sum(1), relevance.source
+    target = source.new_zeros(steps, steps)
+    target[:, :-1] = relevance.decoder[:, opening:]
+    error = float((source.sum(1) + relevance.decoder.sum(1) - 1).abs().max())
+    notes = settings.notes
+    if not error <= CONSERVATION:
+        notes += (f"raw shares sum to 1 only within {error:.1e}: this rule lets relevance of both signs grow",)
+    if settings.start_token == "exclude":
+        total = (source.sum(1) + target.sum(1))[:, None]
+        source, target = source / total, target / total
+    explained = relevance.explained.cpu()
+    predicted = [vocabulary.tokens(column, "target") for column in explained.reshape(steps, -1).T]
+    contrastive = len(predicted) == 2
+    target_tokens = vocabulary.tokens(prefix.ids, "target")
+    return Contributions(
+        source=source,
+        target=target,
+        start=start,
+        logits=relevance.logits,
+        probability=relevance.probability,
+        source_tokens=described.tokens,
+        target_tokens=target_tokens,
+        predicted_tokens=tuple(f"{a} vs {b}" for a, b in zip(*predicted, strict=True))
+        if contrastive
+        else predicted[0],
+        source_ids=described.ids,
+        target_ids=prefix.ids,
+        predicted_ids=explained,
+        source_words=described.words,
+        target_words=group_words(target_tokens, vocabulary.is_special(prefix.ids)),
+        conservation_error=error,
+        start_token=settings.start_token,
+        prefix=kind,
+        predict=settings.predict if isinstance(settings.predict, str) else "contrastive" if contrastive else "ids",
+        rule=str(settings.rule),
+        model=model.config.name_or_path or type(model).__name__,
+        dtype=str(source.dtype).removeprefix("torch."),
+        notes=notes,
+        start_tokens=vocabulary.tokens(prefix.opening, "target"),
+    )

@@ -1,0 +1,183 @@
+"""Relevance-aware counterparts of the modules a model is made of.
+
+A counterpart is a subclass of the module's own class: it computes what the module computes, and while a
+:class:`Tape` is recording it also notes what went in and came out. Linear layers and norms know how relevance goes
+back through them. Nothing is stored on the modules themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hf_lrp.relevance import operations
+from hf_lrp.relevance.rules import Rule
+
+_recording: ContextVar[Tape | None] = ContextVar("hf_lrp_tape", default=None)
+
+
+class UnknownStructure(RuntimeError):
+    """A layer's forward pass is not what its description assumes, so nothing would be right."""
+
+
+class Tape:
+    """What the counterparts of one model saw in one forward pass over one sentence pair."""
+
+    def __init__(self) -> None:
+        self._seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record every forward pass inside, in this thread only."""
+        token = _recording.set(self)
+        try:
+            yield
+        finally:
+            _recording.reset(token)
+
+    def add(self, module: nn.Module, x: Tensor, y: Tensor) -> None:
+        """Note input and output of a module, both [1, length, d]; their order of axes does not matter."""
+        if module in self._seen:
+            raise NotImplementedError(
+                f"A {type(module).__name__} ran twice in one forward pass. Models that share layers are not supported."
+            )
+        self._seen[module] = (x.detach().flatten(0, -2), y.detach().flatten(0, -2))
+
+    def input(self, module: nn.Module) -> Tensor:
+        """[length, d]"""
+        return self._of(module)[0]
+
+    def output(self, module: nn.Module) -> Tensor:
+        """[length, d]"""
+        return self._of(module)[1]
+
+    def _of(self, module: nn.Module) -> tuple[Tensor, Tensor]:
+        if module not in self._seen:
+            raise NotImplementedError(
+                f"A {type(module).__name__} took no part in the forward pass, so the model is not built as assumed."
+            )
+        return self._seen[module]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which positions carry relevance, for which steps: its tensors are [positions, steps, d].
+
+    positions: the part of the sequence that is meant.
+    lag: position i of them carries relevance only from step ``i - lag`` on; None: from all steps.
+    own_step: each position carries the relevance of one step, its own; there is one column of steps.
+    """
+
+    tape: Tape
+    rule: Rule
+    positions: slice
+    lag: int | None = None
+    own_step: bool = False
+
+    def input(self, module: nn.Module) -> Tensor:
+        """What went into a module at these positions: [positions, d]."""
+        return self.tape.input(module)[self.positions]
+
+    def output(self, module: nn.Module) -> Tensor:
+        """What came out of a module at these positions: [positions, d]."""
+        return self.tape.output(module)[self.positions]
+
+
+class Recorded(nn.Module):
+    """A module that notes its first input and its (first) output."""
+
+    original: type[nn.Module]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().forward(*args, **kwargs)
+        tape = _recording.get()
+        if tape is not None:
+            x = args[0] if args else kwargs[next(iter(kwargs))]
+            tape.add(self, x, result[0] if isinstance(result, tuple) else result)
+        return result
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copies and pickles are of the original class: they are not patched."""
+        return object.__new__, (self.original,), super().__reduce_ex__(protocol)[2]
+
+
+class RelevanceLayer(Recorded):
+    """Counterpart of an encoder or decoder layer, for checking how its parts are joined."""
+
+
+class RelevanceLinear(Recorded, nn.Linear):
+    """Counterpart of ``nn.Linear``."""
+
+    def relprop(self, window: Window, relevance: Tensor) -> Tensor:
+        """[positions, steps, out] -> [positions, steps, in]"""
+        return operations.linear(window.rule, window.input(self), self.weight, self.bias, relevance, window.lag)
+
+
+class RelevanceLayerNorm(Recorded, nn.LayerNorm):
+    """Counterpart of ``nn.LayerNorm`` over the last dimension."""
+
+    def replay(self, tape: Tape) -> Tensor:
+        """The norm's output, [length, d]."""
+        return tape.output(self)
+
+    def relprop(self, window: Window, relevance: Tensor) -> Tensor:
+        """[positions, steps, d] -> [positions, steps, d]"""
+        x = window.input(self)
+        weight = torch.ones_like(x[0]) if self.weight is None else self.weight
+        return operations.layer_norm(window.rule, x, weight, self.bias, self.eps, relevance, window.lag)
+
+
+class RelevanceRMSNorm(Recorded):
+    """Counterpart of a norm without mean and bias. It has no one class, and is known by what it computes."""
+
+    weight: Tensor
+    variance_epsilon: float
+
+    def replay(self, tape: Tape) -> Tensor:
+        """The norm's output, [length, d]; raises if it is not what an RMS norm gives."""
+        x = tape.input(self)
+        scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + self.variance_epsilon)
+        require_equal(tape.output(self), self.weight * x * scale, "output of an RMS norm")
+        return tape.output(self)
+
+    def relprop(self, window: Window, relevance: Tensor) -> Tensor:
+        """[positions, steps, d] -> [positions, steps, d]"""
+        return operations.rms_norm(window.rule, window.input(self), self.weight, relevance)
+
+
+class RelevanceConv1d(Recorded, nn.Conv1d):
+    """Counterpart of ``nn.Conv1d`` over frames: plain, without dilation and groups."""
+
+    def relprop(self, window: Window, relevance: Tensor) -> Tensor:
+        """[frames out, steps, out] -> [frames in, steps, in]"""
+        x = window.tape.input(self).T  # recorded as [channels, frames]
+        stride, padding = self.stride[0], int(self.padding[0])
+        return operations.convolution(window.rule, x, self.weight, self.bias, stride, padding, relevance)
+
+
+def require_equal(actual: Tensor, expected: Tensor, what: str) -> None:
+    """Raise unless two tensors agree up to rounding."""
+    tolerance = 1e-4 * actual.abs().max() + 1e-6
+    if actual.shape != expected.shape or not (actual - expected).abs_().max() <= tolerance:
+        raise UnknownStructure(
+            f"The {what} differs from what hf_lrp assumes for this architecture, so contributions would be wrong. "
+            "Custom modeling code, hooks that change activations, or an unknown transformers version can cause this."
+        )
+
+
+_classes: dict[tuple[type[nn.Module], type[Recorded]], type[nn.Module]] = {}
+
+
+def counterpart(original: type[nn.Module], behaviour: type[Recorded]) -> type[nn.Module]:
+    """The subclass of ``original`` that also behaves as ``behaviour``."""
+    key = (original, behaviour)
+    if key not in _classes:
+        namespace = {"__module__": original.__module__, "original": original}
+        _classes[key] = type(f"Relevance{original.__name__}", (behaviour, original), namespace)
+    return _classes[key]

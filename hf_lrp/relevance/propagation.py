@@ -1,0 +1,190 @@
+"""One forward pass, then relevance from the chosen logits back to both embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
+
+from hf_lrp.relevance import operations
+from hf_lrp.relevance.blocks import Leak
+from hf_lrp.relevance.modules import Tape, Window
+from hf_lrp.relevance.network import Network
+from hf_lrp.relevance.patching import PatchedModel
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """Raw shares of one sentence: ``source`` [steps, source], ``decoder`` [steps, decoder inputs]; rows sum to 1."""
+
+    source: Tensor
+    decoder: Tensor
+    logits: Tensor
+    probability: Tensor
+    explained: Tensor
+
+
+class DecoderInput(NamedTuple):
+    """What the decoder is given, and what of its predictions is explained.
+
+    ids: [D], from the start token on.
+    choose: from logits [T, V] to the ids to explain, [T], or pairs of ids [T, 2] whose difference is explained.
+    steps: the decoder positions whose predictions are explained.
+    """
+
+    ids: Tensor
+    choose: Callable[[Tensor], Tensor]
+    steps: slice
+
+
+def propagate(
+    patch: PatchedModel,
+    source: dict[str, Tensor],
+    decoder_ids: Tensor,
+    choose: Callable[[Tensor], Tensor],
+    steps: slice,
+    max_memory: int,
+) -> Relevance:
+    """Explain one sentence pair.
+
+    Args:
+        patch: the patched model and its rule.
+        source: the encoder's inputs by name, without a batch dimension and without padding: ``input_ids`` [S], or
+            ``input_features`` [bins, frames].
+        decoder_ids: [D], the decoder's input from the start token on.
+        choose: from logits [T, V] to the ids to explain, [T], or pairs of ids [T, 2] whose difference is explained.
+        steps: the decoder positions whose predictions are explained.
+        max_memory: bytes that the propagation may use; steps are taken in chunks that fit.
+    """
+    return propagate_all(patch, source, [DecoderInput(decoder_ids, choose, steps)], max_memory)[0]
+
+
+def propagate_all(
+    patch: PatchedModel, source: dict[str, Tensor], given: Sequence[DecoderInput], max_memory: int
+) -> list[Relevance]:
+    """Explain several decoder inputs of one source, which share the encoder's passes; else as :func:`propagate`."""
+    inputs: dict[str, Any] = {name: tensor[None] for name, tensor in source.items()}
+    longest = max(len(each.ids) for each in given)
+    encoder: _Encoder | None = None
+    results = []
+    with torch.no_grad(), torch.autocast(given[0].ids.device.type, enabled=False):
+        for each in given:
+            tape = Tape()
+            with tape.recording():
+                output = _forward(patch, inputs, each.ids)
+            _require_finite(patch, output.logits[0, each.steps])
+            if encoder is None:
+                encoder = _Encoder(patch, tape, longest, max_memory)
+                # the source stays: FSMT's decoder is causal only where it is given
+                inputs["encoder_outputs"] = BaseModelOutput(output.encoder_last_hidden_state)
+            patch.network.check_decoder(tape, encoder.output, output.logits[0])
+            with torch.inference_mode():  # cheaper than no_grad; forward passes may not: modules keep tensors of them
+                results.append(_back(patch, tape, encoder, output.logits[0], each))
+        assert encoder is not None
+        with torch.inference_mode():
+            encoder.send_back()
+    return results
+
+
+def _forward(patch: PatchedModel, inputs: dict[str, Any], decoder_ids: Tensor) -> Any:
+    mask = torch.ones_like(decoder_ids)[None]  # no token is padding here
+    return patch.model(**inputs, decoder_input_ids=decoder_ids[None], decoder_attention_mask=mask, use_cache=False)
+
+
+class _Encoder:
+    """The encoder's one forward pass, and relevance of its output that waits to go back through it together.
+
+    Going back costs less per step the more steps go together: contributions are built once for all of them.
+    """
+
+    def __init__(self, patch: PatchedModel, tape: Tape, longest: int, max_memory: int) -> None:
+        self.output = patch.network.encoder.replay(tape)
+        item = self.output.element_size()
+        self.capacity = _steps_per_chunk(patch.network, len(self.output), longest, item, max_memory)
+        self._stack = patch.network.encoder
+        self._window = Window(tape, patch.rule, slice(None))
+        self._leaks: list[Tensor] = []
+        self._rows: list[Tensor] = []
+
+    def make_room(self, steps: int) -> None:
+        """Send back what waits, if ``steps`` more would be too many."""
+        if sum(map(len, self._rows)) + steps > self.capacity:
+            self.send_back()
+
+    def add(self, leak: Tensor, rows: Tensor) -> None:
+        """Let relevance [positions, steps, d] wait; its totals will be written to ``rows`` [steps, positions]."""
+        self._leaks.append(leak)
+        self._rows.append(rows)
+
+    def send_back(self) -> None:
+        """Propagate all that waits."""
+        if not self._leaks:
+            return
+        together = self._leaks[0] if len(self._leaks) == 1 else torch.cat(self._leaks, 1)
+        self._leaks.clear()
+        totals = self._stack.relprop(self._window, together, _gather([])).T
+        for rows, part in zip(self._rows, totals.split([len(rows) for rows in self._rows]), strict=True):
+            rows.copy_(part)
+        self._rows.clear()
+
+
+def _back(patch: PatchedModel, tape: Tape, encoder: _Encoder, logits: Tensor, given: DecoderInput) -> Relevance:
+    """Relevance of one decoder input, whose ``source`` is complete once the encoder has sent back all that waits."""
+    network, steps = patch.network, given.steps
+    logits = logits[steps]
+    explained = given.choose(logits)
+    rows, biases = network.logit_rows(explained)
+    source = rows.new_zeros(len(rows), len(encoder.output))
+    decoder = rows.new_zeros(len(rows), len(given.ids))
+    for first in range(steps.start, steps.stop, encoder.capacity):
+        positions = slice(first, min(first + encoder.capacity, steps.stop))
+        part = slice(positions.start - steps.start, positions.stop - steps.start)
+        encoder.make_room(part.stop - part.start)
+        window = Window(tape, patch.rule, positions, own_step=True)
+        relevance = operations.logit(patch.rule, window.input(network.head), rows[part], biases[part])
+        leaks: list[Tensor] = []
+        decoder[part, : positions.stop] = network.decoder.relprop(window, relevance, _gather(leaks)).T
+        encoder.add(leaks[0], source[part])
+    pairs = explained.reshape(len(explained), -1)
+    values, probabilities = logits.gather(1, pairs), logits.softmax(-1).gather(1, pairs)
+    value = values[:, 0] if explained.dim() == 1 else values[:, 0] - values[:, 1]
+    return Relevance(source, decoder, value, probabilities[:, 0], explained)
+
+
+def _gather(leaks: list[Tensor]) -> Leak:
+    """Sums what cross-attention sends to the encoder's output, over the layers of the decoder."""
+
+    def leak(relevance: Tensor) -> None:
+        leaks[:] = [leaks[0].add_(relevance) if leaks else relevance]
+
+    return leak
+
+
+def _steps_per_chunk(network: Network, source: int, target: int, item: int, max_memory: int) -> int:
+    """How many steps may go back together within ``max_memory`` bytes."""
+    return max(1, max_memory // bytes_per_step(network, source, target, item))
+
+
+def bytes_per_step(network: Network, source: int, target: int, item: int) -> int:
+    """An upper estimate of what one more step costs, for sentences of these lengths."""
+    layers = network.encoder.layers + network.decoder.layers
+    shapes = [linear.weight.shape for layer in layers for r in layer.residuals for linear in r.block.linears]
+    attention = [linear.weight.shape for layer in layers for r in layer.residuals[:-1] for linear in r.block.linears]
+    width, widest = max(map(max, attention)), max(map(max, shapes))
+    longest = max(source, target)
+    return item * longest * (10 * width + 4 * widest + 8 * longest)
+
+
+def _require_finite(patch: PatchedModel, logits: Tensor) -> None:
+    if torch.isfinite(logits).all():
+        return
+    broken = [name for name, p in patch.model.named_parameters() if not torch.isfinite(p).all()]
+    where = f"the weights {', '.join(broken[:3])} contain NaN or infinity" if broken else "its weights are finite"
+    raise ValueError(
+        f"{type(patch.model).__name__} computes logits that are not finite ({where}). Load the checkpoint again, in "
+        "float32; if it was trained in half precision, training has probably diverged."
+    )

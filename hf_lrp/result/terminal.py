@@ -1,0 +1,153 @@
+"""Contributions as a table for the terminal: one line per step, with the tokens that contribute most."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from hf_lrp.result.contributions import Contributions
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.text import Text
+
+Cell = tuple[str, float | None]  # a piece of a line, and how strongly it is coloured: 0 to 1, negative, or not at all
+Input = tuple[str, float]  # an input token and its share
+_PLAIN_WIDTH = 80
+_LABEL_WIDTH = 14
+
+
+def summarize(contributions: Contributions) -> list[str]:
+    """Two lines on what was explained and how, then the notes."""
+    c = contributions
+    totals = c.source_total.double()
+    mean = f"mean R(source) {totals.mean():.3f}"
+    if len(totals) > 1:
+        mean += f", from step 2 on {totals[1:].mean():.3f}"
+    return [
+        f"{c.model}: {len(c.source_tokens)} source {c.level}s, {len(c.target_tokens)} steps, {mean}",
+        f"rule {c.rule}, prefix {c.prefix}, predict {c.predict}, start token {c.start_token}, {c.dtype}, "
+        f"conservation error {c.conservation_error:.1g}",
+        *(f"note: {note}" for note in c.notes),
+    ]
+
+
+def plain_table(contributions: Contributions) -> str:
+    """A table in plain text, 80 columns wide: `str(contributions)`."""
+    heading = [line for text in summarize(contributions) for line in _wrap(text, _PLAIN_WIDTH)]
+    rows = ["".join(text for text, _ in row).rstrip() for row in _table_rows(contributions, _PLAIN_WIDTH)]
+    return "\n".join([*heading, "", *rows])
+
+
+class TerminalTable:
+    """The same table for `rich`, as wide as the console; the higher a share, the stronger its colour."""
+
+    def __init__(self, contributions: Contributions) -> None:
+        self.contributions = contributions
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from rich.text import Text
+
+        heading, *details = summarize(self.contributions)
+        yield Text(heading, style="bold")
+        yield Text("\n".join(details), style="dim")
+        yield Text()
+        for row in _table_rows(self.contributions, options.max_width):
+            yield Text.assemble(*((text, _style(strength)) for text, strength in row), no_wrap=True, overflow="crop")
+
+
+def _table_rows(contributions: Contributions, width: int) -> list[list[Cell]]:
+    """The header and one row per step, at most `width` columns wide."""
+    c = contributions
+    _, _, predicted = c.labels
+    source, prefix = _top_inputs(c)
+    totals = list(zip(c.probability.tolist(), c.source_total.tolist(), c.target_total.tolist(), strict=True))
+    largest = float(max(c.source.abs().max(), c.target.abs().max())) or 1.0
+    label_width = min(_LABEL_WIDTH, max(map(_cells, (*predicted, "predicted"))))
+    rest = max(width - label_width - 26, 24)
+    source_width = rest * 4 // 7
+    header = f"step {_pad('predicted', label_width)}    p R(src) R(tgt)  "
+    header += f"{_pad('top source', source_width)}   top prefix"
+    rows: list[list[Cell]] = [[(header, None)]]
+    for step, (probability, source_total, target_total) in enumerate(totals):
+        row: list[Cell] = [(f"{step + 1:>4} {_pad(_shorten(predicted[step], label_width), label_width)} ", None)]
+        row.append((f"{probability:4.2f} {source_total:6.3f} {target_total:6.3f}  ", None))
+        row += _fit(source[step], source_width, largest)
+        row += [(" | ", None), *_fit(prefix[step], rest - source_width - 3, largest)]
+        rows.append(row)
+    return rows
+
+
+def _top_inputs(contributions: Contributions) -> tuple[list[list[Input]], list[list[Input]]]:
+    """Source and prefix tokens of each step with their shares, the largest first.
+
+    Tokens that occur more than once carry their position: `the#3`. Those without any share are left out.
+    """
+
+    def rank(shares: list[list[float]], labels: Sequence[str]) -> list[list[Input]]:
+        count = Counter(labels)
+        names = [f"{label}#{i + 1}" if count[label] > 1 else label for i, label in enumerate(labels)]
+        rows = [[(name, share) for name, share in zip(names, row, strict=True) if share] for row in shares]
+        return [sorted(row, key=lambda item: -abs(item[1])) for row in rows]
+
+    source, target, _ = contributions.labels
+    return rank(contributions.source.tolist(), source), rank(contributions.target.tolist(), target)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}%" if abs(share) >= 0.0995 else f"{100 * share:.1f}%"
+
+
+def _fit(inputs: Sequence[tuple[str, float]], width: int, largest: float) -> list[Cell]:
+    """As many inputs as fit into `width` columns, filled up with blanks; a long label is shortened."""
+    cells: list[Cell] = []
+    used = 0
+    for label, share in inputs:
+        percent = _percent(share)
+        text = f"{_shorten(label, min(_LABEL_WIDTH, width - len(percent) - 1))} {percent}"
+        if used + _cells(text) > width:
+            break
+        cells += [(text, share / largest), ("  ", None)]
+        used += _cells(text) + 2
+    return [*cells[:-1], (" " * (width - max(used - 2, 0)), None)]
+
+
+def _style(strength: float | None) -> str:
+    """A style out of the 16 colours that every terminal has."""
+    if strength is None:
+        return ""
+    if strength < 0:
+        return "white on red"
+    styles = ((0.66, "bold white on blue"), (0.33, "black on cyan"), (0.1, ""))
+    return next((style for limit, style in styles if strength >= limit), "dim")
+
+
+def _cells(text: str) -> int:
+    """How many terminal columns a text takes: East Asian characters two, combining marks none."""
+    return sum(
+        0 if unicodedata.category(char) in ("Mn", "Me", "Cf") else 1 + (unicodedata.east_asian_width(char) in "WF")
+        for char in text
+    )
+
+
+def _pad(text: str, width: int) -> str:
+    return text + " " * (width - _cells(text))
+
+
+def _shorten(text: str, width: int) -> str:
+    if _cells(text) <= width:
+        return text
+    while _cells(text) > width - 1:
+        text = text[:-1]
+    return text + "…"
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1] and _cells(f"{lines[-1]} {word}") > width:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return lines

@@ -1,0 +1,130 @@
+"""`hf-lrp compare` and `hf-lrp figures`: files, messages and refusals."""
+
+import json
+
+import pytest
+from example_run import write_run
+
+from hf_lrp.analysis.timeline import measure_timeline
+from hf_lrp.commands import given_runs
+from hf_lrp.commands.cli import main
+
+
+@pytest.fixture
+def drawn(monkeypatch) -> list[str]:
+    """The stems of figures, with their folders, instead of the figures themselves."""
+    stems: list[str] = []
+
+    def write(chart, folder):
+        stems.append(f"{folder.name}/{chart.stem}")
+        return {"svg": b"<svg/>"}
+
+    monkeypatch.setattr("hf_lrp.analysis.figures.write_figure", write)
+    return stems
+
+
+def usage_error(argv: list[str], capsys) -> str:
+    with pytest.raises(SystemExit) as stop:
+        main(argv)
+    assert stop.value.code == 2
+    return capsys.readouterr().err
+
+
+def failure(argv: list[str], capsys) -> str:
+    assert main(argv) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("hf-lrp: error: ") and err.count("\n") == 1
+    return err
+
+
+def write_timeline(folder) -> None:
+    runs = {
+        step: write_run(folder / f"step-{step:06d}", prefixes=["reference"], label=f"step {step}", number=3)
+        for step in (100, 200)
+    }
+    measure_timeline(runs, "reference").save(folder)
+
+
+class TestFigures:
+    def test_one_run_is_drawn_into_the_folder_itself(self, tmp_path, capsys):
+        write_run(tmp_path / "run", number=3, prefixes=["model"])
+        assert main(["figures", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
+        stems = ["1-contributions-by-position", "2-source-positions", "3-entropies-by-position"]
+        expected = {f"{stem}.{suffix}" for stem in stems for suffix in ("pdf", "svg", "png", "csv")}
+        assert {path.name for path in (tmp_path / "out").iterdir()} == expected
+        err = capsys.readouterr().err
+        assert all(f"wrote {tmp_path / 'out' / stem} (.pdf .svg .png .csv)" in err for stem in stems)
+
+    def test_several_runs(self, tmp_path, drawn):
+        for seed, name in enumerate(("a", "b")):
+            write_run(tmp_path / name, seed=seed, number=3, prefixes=["model"], label="run: " + name)
+        argv = ["figures", str(tmp_path / "a"), str(tmp_path / "b"), "--growth", "--out", str(tmp_path / "out")]
+        assert main(argv) == 0
+        assert drawn[:2] == ["out/5-side-by-side-model", "out/6-growth-model"]
+        assert drawn[2:] == [
+            f"run-{name}/{stem}"
+            for name in ("a", "b")
+            for stem in ("1-contributions-by-position", "2-source-positions", "3-entropies-by-position")
+        ]
+
+    def test_a_timeline(self, tmp_path, drawn):
+        write_timeline(tmp_path / "base")
+        assert main(["figures", str(tmp_path / "base"), "--out", str(tmp_path / "out")]) == 0
+        assert [stem.split("-")[0] for stem in drawn] == [f"out/{number}" for number in (7, 8, 9, 10, 11)]
+
+    def test_wrong_commands(self, tmp_path, capsys):
+        write_run(tmp_path / "a", number=2)
+        run, out = str(tmp_path / "a"), str(tmp_path / "out")
+        assert "--growth orders runs" in usage_error(["figures", run, "--growth", "--out", out], capsys)
+        assert "2 labels for 1 runs" in usage_error(["figures", run, "--labels", "x", "y", "--out", out], capsys)
+        assert "--out" in usage_error(["figures", run], capsys)
+        assert not (tmp_path / "out").exists()
+
+    def test_refused_runs_leave_nothing_behind(self, tmp_path, capsys):
+        write_run(tmp_path / "a", number=2)
+        write_run(tmp_path / "b", number=2, lengths=(3, 3), seed=1)
+        out = str(tmp_path / "out")
+        message = failure(["figures", str(tmp_path / "a"), str(tmp_path / "b"), "--out", out], capsys)
+        assert "differ in lengths" in message
+        assert "no manifest.json" in failure(["figures", str(tmp_path), "--out", out], capsys)
+        assert not (tmp_path / "out").exists()
+
+
+class TestCompare:
+    def test_files_and_table(self, tmp_path, drawn, capsys):
+        for seed, name in enumerate(("a", "b")):
+            write_run(tmp_path / name, seed=seed, number=4, prefixes=["reference"])
+        runs, out = [str(tmp_path / "a"), str(tmp_path / "b")], tmp_path / "out"
+        assert main(["compare", *runs, "--labels", "one", "two", "--out", str(out)]) == 0
+        assert {path.name for path in out.iterdir()} == {
+            "means.csv",
+            "differences.csv",
+            "comparison.json",
+            "report.html",
+        }
+        content = json.loads((out / "comparison.json").read_bytes())
+        assert [run["label"] for run in content["runs"]] == ["one", "two"]
+        page = (out / "report.html").read_text()
+        assert all(f'<figure id="{stem}">' in page for stem in ("5-side-by-side-reference", "two/2-source-positions"))
+        assert drawn[0] == "figures/5-side-by-side-reference"
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].split() == "prefix quantity run mean difference to the first".split()
+        assert lines[1].startswith("reference  source contribution") and " one " in lines[1]
+        assert len(lines) == 1 + 4 * 2 + 1
+
+    def test_the_checkpoints_of_a_timeline(self, tmp_path, drawn):
+        folder = tmp_path / "base"
+        write_timeline(folder)
+        write_run(folder / "step-000200", prefixes=["reference"], label="step 200", number=3, seed=1)
+        assert main(["compare", str(folder), "--out", str(tmp_path / "out")]) == 0
+        content = json.loads((tmp_path / "out" / "comparison.json").read_bytes())
+        assert [run["label"] for run in content["runs"]] == ["step 100", "step 200"]
+        assert [stem.split("-")[0] for stem in drawn] == [f"figures/{number}" for number in (7, 8, 9, 10, 11)]
+
+
+def test_names_of_folders():
+    labels = ["a b", "a-b", "../x", "日本", "///", "a-b-2"]
+    names = given_runs._folder_names(labels)
+    assert names[0] == "a-b"
+    assert names[2:5] == ["x", "日本", "run"]
+    assert len(set(names)) == len(names)

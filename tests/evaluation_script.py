@@ -1,0 +1,12 @@
+"""`hf-lrp analyze` with small shards: what tests start in processes of their own."""
+
+import sys
+
+from hf_lrp.analysis.run import scheduling
+from hf_lrp.commands.cli import main
+
+SHARD = 2
+
+if __name__ == "__main__":
+    scheduling.SHARD = SHARD
+    sys.exit(main(["analyze", *sys.argv[1:]]))

@@ -1,0 +1,92 @@
+"""Made-up evaluation runs for tests: random shares, no model."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hf_lrp.analysis.run.store import FORMAT, VERSION, Run, Sentence, write_json, write_shard
+from hf_lrp.analysis.run.summarizing import summarize
+
+SHARD = 4  # sentences
+
+
+def make_sentence(
+    number: int = 0, prefix: str = "reference", *, lengths: tuple[int, int] = (4, 5), seed: int = 0
+) -> Sentence:
+    """Random shares of a sentence that sum to 1 at each step; another sentence, prefix or seed, other shares."""
+    positions, steps = lengths
+    draw = np.random.default_rng([seed, number, *prefix.encode()])
+    shares = draw.random((steps, positions + steps))
+    shares[:, positions:] = np.tril(shares[:, positions:], -1)
+    shares /= shares.sum(1, keepdims=True)
+    source_ids, target_ids = (draw.integers(2, 100, length, dtype=np.int32) for length in lengths)
+    correct = draw.random(steps) < 0.6
+    predicted_ids = np.where(correct, target_ids, target_ids + 1).astype(np.int32)
+    return Sentence(
+        sentence=number,
+        pair=10 * number,
+        prefix=prefix,
+        source=shares[:, :positions].astype(np.float32),
+        target=shares[:, positions:].astype(np.float32),
+        start=(0.2 * draw.random(steps)).astype(np.float32),
+        probability=draw.random(steps).astype(np.float32),
+        correct=correct,
+        source_ids=source_ids,
+        target_ids=target_ids,
+        predicted_ids=predicted_ids,
+        source_tokens=tuple(f"▁x{i}" for i in source_ids),
+        target_tokens=tuple(f"▁y{i}" for i in target_ids),
+        predicted_tokens=tuple(f"▁y{i}" for i in predicted_ids),
+        conservation_error=float(draw.random() * 1e-6),
+    )
+
+
+def write_run(
+    folder: Path,
+    *,
+    model: str = "m",
+    number: int = 6,
+    lengths: tuple[int, int] | None = (4, 5),
+    prefixes: Sequence[str] = ("reference", "model", "random"),
+    seed: int = 0,
+    label: str | None = None,
+    **manifest_changes: Any,
+) -> Run:
+    """Write a run that `Run.open` reads; `lengths=None`: mixed ones; `manifest_changes` replaces top-level entries."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draw = np.random.default_rng(seed)
+    of_sentence = [lengths or tuple(draw.integers(2, 9, 2).tolist()) for _ in range(number)]
+    shards = []
+    for first in range(0, number, SHARD):
+        numbers = range(first, min(first + SHARD, number))
+        sentences = [
+            make_sentence(n, prefix, lengths=of_sentence[n], seed=seed) for prefix in prefixes for n in numbers
+        ]
+        shards.append(write_shard(folder, len(shards), sentences, "made up"))
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "label": label,
+        "model": model,
+        "weights": "0" * 64,
+        "tokenizer": {"class": "MadeUpTokenizer", "sha256": "0" * 64},
+        "rule": "AlphaBeta(alpha=1.0, beta=0.0)",
+        "predict": "top1",
+        "prefixes": list(prefixes),
+        "seed": seed,
+        "generate": {},
+        "selection": {
+            "number": number,
+            "lengths": None if lengths is None else list(lengths),
+            "seed": seed,
+            "sha256": "0" * 64,
+        },
+        "versions": {"hf_lrp": "0"},
+        "shards": shards,
+    }
+    write_json(folder / "manifest.json", manifest | manifest_changes)
+    run = Run.open(folder)
+    write_json(folder / "metrics.json", {prefix: summarize(run.sentences(prefix)) for prefix in prefixes})
+    return run

@@ -1,0 +1,36 @@
+"""Memory limits."""
+
+import pytest
+import torch
+from tiny_models import tiny_model
+
+from hf_lrp.explaining.memory import LARGEST_BATCH, generation_batch_size, memory_limit
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("given", "size"),
+    [(1000, 1000), ("1GB", 10**9), ("1GiB", 2**30), ("1gib", 2**30), ("500mb", 5 * 10**8), ("0.5MB", 500_000)],
+)
+def test_sizes_are_read(given, size):
+    assert memory_limit(given, CPU) == size
+
+
+def test_default_is_a_share_of_what_is_free():
+    assert 0 < memory_limit(None, CPU) < memory_limit("100000GB", CPU)
+
+
+@pytest.mark.parametrize(("given", "message"), [(0, "must be positive"), (-1, "format"), ("much", "format")])
+def test_bad_sizes_are_named(given, message):
+    with pytest.raises(ValueError, match=message):
+        memory_limit(given, CPU)
+
+
+def test_batches_grow_with_memory_up_to_a_limit():
+    model = tiny_model()
+    sizes = [generation_batch_size(model, 20, 4, limit) for limit in (1, 10**5, 10**6, 10**12)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] == 1
+    assert sizes[-1] == LARGEST_BATCH
+    assert generation_batch_size(model, 40, 4, 10**6) < generation_batch_size(model, 10, 4, 10**6)
