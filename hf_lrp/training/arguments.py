@@ -46,6 +46,10 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     scoring_tokens: int = field(
         default=16_000, metadata={"help": "Candidate tokens whose activations are kept; bounds the memory."}
     )
+    save_also: list[int] = field(
+        default_factory=list,
+        metadata={"help": "Updates after which a checkpoint is saved besides save_steps, for timelines of training."},
+    )
     adam_beta2: float = field(default=0.98, metadata={"help": "The paper's."})
     adam_epsilon: float = field(default=1e-9, metadata={"help": "The paper's."})
     label_smoothing_factor: float = field(default=0.1, metadata={"help": "The paper's."})
@@ -63,6 +67,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             f"device_tokens ({self.device_tokens}) must be positive and at most source_tokens ({self.source_tokens}).",
         )
         _require(self.stream_buffer > 0, f"stream_buffer must be positive, got {self.stream_buffer}.")
+        _require(all(step > 0 for step in self.save_also), f"save_also must be positive, got {self.save_also}.")
         if self.schedule_scale is not None:
             self.learning_rate = 1.0
         super().__post_init__()

@@ -86,7 +86,7 @@ class TranslationTrainer(Seq2SeqTrainer):
                 pad_token_id=model.config.pad_token_id,
                 decoder_start_token_id=model.config.decoder_start_token_id,
             ),
-            callbacks=[_Epochs(self), *(callbacks or [])],
+            callbacks=[_Epochs(self), _FurtherCheckpoints(), *(callbacks or [])],
         )
         if args.objective == "mrt":
             require_whole_parameters(self, "Minimum risk training")
@@ -310,6 +310,14 @@ class _Epochs(TrainerCallback):
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._trainer.start_epoch(int(state.epoch or 0))
+
+
+class _FurtherCheckpoints(TrainerCallback):
+    """Saves after the updates of `save_also`."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step in args.save_also:
+            control.should_save = True
 
 
 def _word_dropout(

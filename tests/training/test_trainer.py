@@ -135,6 +135,12 @@ def test_an_unfinished_checkpoint_is_passed_over(tmp_path: Path) -> None:
     assert last_whole_checkpoint(tmp_path) == tmp_path / "checkpoint-1"
 
 
+def test_checkpoints_at_steps_of_ones_own(tmp_path: Path) -> None:
+    build_trainer(tmp_path, max_steps=7, save_strategy="steps", save_steps=5, save_also=[1, 2, 4]).train()
+    steps = sorted(int(folder.name.rpartition("-")[2]) for folder in tmp_path.glob("checkpoint-*"))
+    assert steps == [1, 2, 4, 5, 7]
+
+
 def test_word_dropout_changes_inputs_in_training_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = build_trainer(tmp_path / "plain").evaluate()["eval_loss"]
     trainer = build_trainer(tmp_path, source_word_dropout=0.9, target_word_dropout=0.9, max_steps=1)
