@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hf_lrp.relevance import operations
+from hf_lrp.relevance.operations import attention_core, by_token
 from hf_lrp.relevance.rules import AlphaBeta, Epsilon, Gamma, Rule
 
 Tensors = dict[str, Any]
@@ -400,7 +401,7 @@ def test_rules_that_detach_send_nothing_to_queries_and_keys(rule: Rule) -> None:
 def test_blocks_make_no_difference(operation: str, rule: Rule, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = draw(operation, rule, 8, **SIZES)
     expected = fast(operation, rule, tensors)
-    monkeypatch.setattr(operations, "CPU_BLOCK", block)
+    monkeypatch.setattr(by_token, "CPU_BLOCK", block)
     assert_close(fast(operation, rule, tensors), expected, 1e-12)
 
 
@@ -421,14 +422,14 @@ def test_blocks_of_queries_make_no_difference(
         edit(tensors)
     expected = fast("attention", rule, tensors, own_step=own_step)
     per_query = sizes["heads"] * sizes["outputs"] * max(tensors["query"].shape[-1], sizes["steps"])
-    monkeypatch.setattr(operations, "ATTENTION_BLOCK", queries_per_block * per_query)
-    expand, seen = operations._expand, []
+    monkeypatch.setattr(attention_core, "ATTENTION_BLOCK", queries_per_block * per_query)
+    expand, seen = attention_core._expand, []
 
     def noted(rule: Rule, query: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
         seen.append(query.shape[1])
         return expand(rule, query, *others)
 
-    monkeypatch.setattr(operations, "_expand", noted)
+    monkeypatch.setattr(attention_core, "_expand", noted)
     assert_close(fast("attention", rule, tensors, own_step=own_step), expected, 1e-12)
     assert seen == ([] if rule.detaches else {1: [1] * 5, 2: [2, 2, 1], 3: [3, 2]}[queries_per_block])
 
@@ -446,10 +447,10 @@ class LargestTensor(TorchDispatchMode):
 
 def test_long_sequences_need_no_tensor_over_all_queries_and_keys() -> None:
     tensors = to_float32(draw("attention", AlphaBeta(), 16, tokens=300, outputs=300, inputs=127, steps=2, heads=1))
-    assert 300 * 300 * tensors["value"].shape[-1] > operations.ATTENTION_BLOCK
+    assert 300 * 300 * tensors["value"].shape[-1] > attention_core.ATTENTION_BLOCK
     with LargestTensor() as largest:
         fast("attention", AlphaBeta(), tensors)
-    assert 300 * 300 < largest.elements <= operations.ATTENTION_BLOCK
+    assert 300 * 300 < largest.elements <= attention_core.ATTENTION_BLOCK
 
 
 @pytest.mark.parametrize("operation", BY_TOKEN)
@@ -459,7 +460,7 @@ def test_long_sequences_need_no_tensor_over_all_queries_and_keys() -> None:
 def test_lag_only_skips_what_is_zero(
     operation: str, rule: Rule, lag: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "CPU_BLOCK", block)
+    monkeypatch.setattr(by_token, "CPU_BLOCK", block)
     tensors = draw(operation, rule, 9, **(SIZES | {"tokens": 5, "steps": 4}))
     token, step = torch.arange(5)[:, None], torch.arange(4)
     carries = (step >= token - lag)[..., None]

@@ -137,7 +137,9 @@ def test_chunks_of_steps_make_no_difference(
     assert_close(run(model, rule, max_memory=1), whole, 1e-8)
     monkeypatch.setattr(propagation, "_steps_per_chunk", lambda *_: 4)
     assert_close(run(model, rule), whole, 1e-8)
-    monkeypatch.setattr("hf_lrp.relevance.operations.CPU_BLOCK", 256)  # so that every token is a block of its own
+    monkeypatch.setattr(
+        "hf_lrp.relevance.operations.by_token.CPU_BLOCK", 256
+    )  # so that every token is a block of its own
     assert_close(run(model, rule), whole, 1e-8)
 
 

@@ -1,0 +1,24 @@
+"""Operations: how the relevance of their outputs goes back to their inputs.
+
+Everything here works on plain tensors and knows no model. A rule (:mod:`hf_lrp.relevance.rules`) shares an output's
+relevance out to its inputs by what they contribute, ``z_ij``. The contributions of each operation are those of Voita
+et al. 2021, section 3, and what the same first-order expansion gives for operations that the paper's model lacks:
+
+* linear: ``w_ji x_i + b_j / n``; logit: the same for one row of the output layer; convolution: for each window,
+* layer norm: ``J_ji x_i + b_j / n`` with its full Jacobian J,
+* RMS norm: ``J_ji x_i`` with its full Jacobian, see :func:`rms_norm`,
+* residual ``x + u``: ``x_i`` and ``u_i``; product ``u * v``: ``u_i v_i`` from either factor,
+* attention: its first-order expansion in queries, keys and values, see :func:`attention`.
+
+Totals are kept within a token (within a window for convolutions, within a head for attention).
+
+Shapes: relevance is ``[tokens, steps, features]``: all predictions ("steps") that are explained go back together, as
+many right-hand sides of the same redistribution.
+"""
+
+from hf_lrp.relevance.operations.attention_core import attention
+from hf_lrp.relevance.operations.joins import product, residual
+from hf_lrp.relevance.operations.linear_maps import convolution, linear, logit
+from hf_lrp.relevance.operations.norms import layer_norm, rms_norm
+
+__all__ = ["attention", "convolution", "layer_norm", "linear", "logit", "product", "residual", "rms_norm"]

@@ -1,0 +1,132 @@
+"""The core of attention: from its outputs to queries, keys and values."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from hf_lrp.relevance.operations.joins import add
+from hf_lrp.relevance.rules import Rule, conserve
+
+# Attention is processed in blocks of queries while its largest intermediate tensor has more elements than this.
+ATTENTION_BLOCK = 2**22
+
+
+def attention(
+    rule: Rule, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Through ``o = softmax(query @ key.T) @ value``, per head, with p the attention weights.
+
+    First-order expansion: with ``G_qdk = p_qk (v_kd - o_qd)``, output (q, d) receives ``p_qk v_kd`` from value (k, d),
+    ``G_qdk q_qe k_ke`` from key (k, e) and ``sum_k G_qdk k_ke q_qe`` from query (q, e), under one normaliser.
+    Since ``relu(G P) = G⁺ P⁺ + G⁻ P⁻``, no tensor over (q, d, k, e) is needed. For rules that detach, p is a constant
+    and only values receive relevance.
+
+    query: [heads, q, e], scaled; key: [heads, k, e]; value: [heads, k, d]; weights: [heads, q, k].
+    relevance: [heads, q, steps, d] -> relevance of query [heads, q, steps, e], key [heads, k, steps, e] and value
+    [heads, k, steps, d]. With ``own_step`` each query stands for one step of its own: relevance and the relevance of
+    query are [.., q, 1, ..], those of key and value have q steps.
+    """
+    if rule.detaches:
+        received = _to_values(rule, query, value, weights, relevance, own_step)
+    else:
+        received = _to_all(rule, query, key, value, weights, relevance, own_step)
+    _conserve_heads(rule, received, weights, relevance, own_step)
+    return received
+
+
+def _to_values(
+    rule: Rule, query: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention with constant weights: queries and keys receive nothing."""
+    output = weights @ value
+    to_value = None
+    for part in rule.parts:
+        phi = part.phi(value)
+        share = part.divide(relevance, weights @ phi, output)
+        to_value = add(to_value, _spread(weights, share, own_step) * phi.unsqueeze(2))
+    assert to_value is not None
+    to_query = relevance.new_zeros(*relevance.shape[:3], query.shape[-1])
+    return to_query, to_value.new_zeros(*to_value.shape[:3], query.shape[-1]), to_value
+
+
+def _to_all(
+    rule: Rule, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention with its expansion in queries, keys and values, by blocks of queries where they are many."""
+    heads, queries, keys = weights.shape
+    steps, width = relevance.shape[2], query.shape[-1]
+    size = max(1, ATTENTION_BLOCK // (heads * keys * max(steps, width, value.shape[-1])))
+    if size >= queries:
+        return _expand(rule, query, key, value, weights, relevance, own_step)
+    to_query = relevance.new_empty(heads, queries, steps, width)
+    to_key, to_value = (
+        relevance.new_zeros(heads, keys, queries if own_step else steps, t.shape[-1]) for t in (key, value)
+    )
+    for start in range(0, queries, size):
+        block = slice(start, start + size)
+        received = _expand(rule, query[:, block], key, value, weights[:, block], relevance[:, block], own_step)
+        reached = block if own_step else slice(None)
+        to_query[:, block] = received[0]
+        to_key[:, :, reached] += received[1]
+        to_value[:, :, reached] += received[2]
+    return to_query, to_key, to_value
+
+
+def _expand(
+    rule: Rule, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, with intermediate tensors over all pairs of queries and keys."""
+    # v - o from differences to the value with the largest weight: exact also where that weight is almost 1
+    top = weights.argmax(-1, keepdim=True).expand(-1, -1, value.shape[-1])
+    offset = value.transpose(1, 2).unsqueeze(1) - value.gather(1, top).unsqueeze(-1)  # [heads, q, d, k]
+    gain = offset.sub_(offset @ weights.unsqueeze(-1)).mul_(weights.unsqueeze(2))  # G: [heads, q, d, k]
+    of_query = (gain.flatten(1, 2) @ key).view(*gain.shape[:3], -1).mul_(query.unsqueeze(2))  # [heads, q, d, e]
+    product = key.unsqueeze(2) * query.unsqueeze(1)  # P: [heads, k, q, e]
+    along = product.relu()
+    against = along - product
+    along_sum, against_sum = (p.sum(-1).transpose(1, 2).unsqueeze(-1) for p in (along, against))  # [heads, q, k, 1]
+    to_query, to_key, to_value = None, None, None
+    for part in rule.parts:
+        rising = part.phi(gain)
+        falling = rising - gain if part.sign > 0 else rising + gain
+        phi_query, phi_value = of_query if len(rule.parts) == 1 else of_query.clone(), part.phi(value)
+        part.phi_(phi_query)
+        total = phi_query.sum(-1) + weights @ phi_value
+        total += (rising @ along_sum + falling @ against_sum).squeeze(-1)
+        share = part.divide(relevance, total, None)
+        to_query = add(to_query, share @ phi_query)
+        to_key = add(to_key, _by_key(share @ rising, along, own_step) + _by_key(share @ falling, against, own_step))
+        to_value = add(to_value, _spread(weights, share, own_step) * phi_value.unsqueeze(2))
+    assert to_query is not None
+    assert to_key is not None
+    assert to_value is not None
+    return to_query, to_key, to_value
+
+
+def _by_key(routed: Tensor, product: Tensor, own_step: bool) -> Tensor:
+    """Sum over queries of routed [heads, q, steps, k] times product [heads, k, q, e]: [heads, k, steps, e]."""
+    return routed.permute(0, 3, 1, 2) * product if own_step else routed.permute(0, 3, 2, 1) @ product
+
+
+def _spread(weights: Tensor, relevance: Tensor, own_step: bool) -> Tensor:
+    """What keys receive if queries send by attention weight: [heads, q, steps, d] -> [heads, k, steps, d]."""
+    if own_step:
+        return weights.transpose(1, 2).unsqueeze(-1) * relevance.transpose(1, 2)
+    return (weights.transpose(1, 2) @ relevance.flatten(2)).view(len(weights), -1, *relevance.shape[2:])
+
+
+def _conserve_heads(
+    rule: Rule, received: tuple[Tensor, Tensor, Tensor], weights: Tensor, relevance: Tensor, own_step: bool
+) -> None:
+    """Keep each head's total per step; a head that sends nothing back sends to the values by attention weight."""
+    to_query, to_key, to_value = received
+    total = relevance
+    if own_step:  # [heads, q, 1, d] is read as [heads, 1, steps, d]
+        to_query, total = to_query.transpose(1, 2), relevance.transpose(1, 2)
+
+    def by_weight() -> list[Tensor]:
+        values = _spread(weights, relevance.abs(), own_step)
+        return [torch.zeros_like(to_query), torch.zeros_like(to_key), values]
+
+    conserve(rule, [to_query, to_key, to_value], total.sum((1, 3), keepdim=True), (1, 3), by_weight)
