@@ -14,9 +14,9 @@ from typing import Literal
 
 import numpy as np
 
-from hf_lrp.analysis.measures.bootstrap import Estimate, bootstrap_mean
 from hf_lrp.analysis.measures.metrics import DIVERGENCE, Table, influence_divergence, paired_difference, read_table
 from hf_lrp.analysis.run.store import Run
+from hf_lrp.result.intervals import Estimate, bootstrap_mean
 
 Expected = Literal["positive", "negative", "about zero"]
 Verdict = Literal["holds", "does not hold", "not decided"]

@@ -25,7 +25,6 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_lrp import Contributions, explain
-from hf_lrp.analysis.measures.bootstrap import CONFIDENCE, DRAWS, Estimate
 from hf_lrp.analysis.run.journal import Journal
 from hf_lrp.analysis.scoring import Calibration, calibrate
 from hf_lrp.commands.score import THRESHOLD
@@ -34,6 +33,7 @@ from hf_lrp.data.pairs import load_pairs, nested_subset
 from hf_lrp.explaining.inputs import Vocabulary, read_sources
 from hf_lrp.explaining.loading import load_checkpoint
 from hf_lrp.explaining.prefixes import Openings, generate_targets
+from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate
 
 BATCH = 16  # sentences that are translated together
 # What is told apart: the translations that should have the lower scores, and the others.

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hf_lrp.analysis.measures.bootstrap import CONFIDENCE, DRAWS, Estimate
 from hf_lrp.analysis.measures.endings import Endings, read_endings
 from hf_lrp.analysis.measures.metrics import QUANTITIES, Table, overall, paired_difference, read_table
 from hf_lrp.analysis.run.store import PREFIXES, Run, RunError
+from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate
 
 # The paper's words for the quantities.
 WORDS = {

@@ -8,9 +8,9 @@ from html import escape
 from typing import Any, NamedTuple
 
 from hf_lrp.analysis.comparing import WORDS, Comparison, settings_of
-from hf_lrp.analysis.measures.bootstrap import CONFIDENCE, DRAWS, Estimate
 from hf_lrp.analysis.measures.metrics import QUANTITIES
 from hf_lrp.analysis.run.store import PREFIXES
+from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate
 
 _STYLE = """
 :root { color-scheme: light dark; --page: #ffffff; --ink: #1b1b1f; --rule: #d4d4da; --mark: #eef4fb; }

@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from hf_lrp.analysis.measures.bootstrap import Estimate
 from hf_lrp.analysis.measures.metrics import (
     DIVERGENCE,
     QUANTITIES,
@@ -31,6 +30,7 @@ from hf_lrp.analysis.measures.metrics import (
 from hf_lrp.analysis.measures.stages import Stages, find_stages
 from hf_lrp.analysis.run.store import Run, RunError, write_json
 from hf_lrp.data.files import write_atomically
+from hf_lrp.result.intervals import Estimate
 
 STAGED = ("source_total", "source_entropy", "target_entropy")  # what shows stages of training, in the paper
 CHANGE = "change of "  # in front of a quantity: its change since the checkpoint before

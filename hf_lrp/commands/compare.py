@@ -14,7 +14,7 @@ from hf_lrp.commands.given_runs import Given, add_run_arguments, read_given, wri
 
 if TYPE_CHECKING:
     from hf_lrp.analysis.comparing import Comparison, MeasuredRun
-    from hf_lrp.analysis.measures.bootstrap import Estimate
+    from hf_lrp.result.intervals import Estimate
 
 EXAMPLES = """
   hf-lrp compare runs/baseline runs/dropout runs/mrt --out comparison

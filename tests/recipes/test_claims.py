@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from example_run import make_sentence, write_run
 
-from hf_lrp.analysis.measures.bootstrap import Estimate
 from hf_lrp.analysis.run import store
+from hf_lrp.result.intervals import Estimate
 
 LENGTHS = (9, 12)
 

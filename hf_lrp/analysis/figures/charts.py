@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from hf_lrp.analysis.measures.bootstrap import CONFIDENCE
+from hf_lrp.result.intervals import CONFIDENCE
 
 BANDS = f"Bands: {CONFIDENCE:.0%} bootstrap intervals over sentences."  # for captions
 # How a chart is drawn: curves told apart by colour, line style and marker; runs from the least to the most data with

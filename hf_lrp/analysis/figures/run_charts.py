@@ -8,9 +8,9 @@ import numpy as np
 
 from hf_lrp.analysis.comparing import WORDS, MeasuredRun, check_comparable, shared_prefixes
 from hf_lrp.analysis.figures.charts import BANDS, Chart, Curve, Kind, Panel
-from hf_lrp.analysis.measures.bootstrap import Estimate, bootstrap_mean
 from hf_lrp.analysis.measures.endings import LAST, Endings
 from hf_lrp.analysis.measures.metrics import Table, by_position, paired_difference, source_positions
+from hf_lrp.result.intervals import Estimate, bootstrap_mean
 
 SHORT_WORDS = {"source_entropy": "entropy of source", "target_entropy": "entropy of target"}
 _LONGEST_BASELINE = 22  # characters of a label that fit beside a panel

@@ -11,8 +11,8 @@ from itertools import zip_longest
 
 import numpy as np
 
-from hf_lrp.analysis.measures.bootstrap import Estimate, bootstrap_mean
 from hf_lrp.analysis.run.store import Run, RunError, Sentence
+from hf_lrp.result.intervals import Estimate, bootstrap_mean
 
 QUANTITIES = ("source_total", "source_entropy", "target_entropy", "correct")
 DIVERGENCE = "divergence"  # the quantity in the tables of `influence_divergence`

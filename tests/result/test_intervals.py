@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hf_lrp.analysis.measures import bootstrap
-from hf_lrp.analysis.measures.bootstrap import Estimate, bootstrap_mean
+from hf_lrp.result import intervals
+from hf_lrp.result.intervals import Estimate, bootstrap_mean
 
 
 def slow_bootstrap(values: np.ndarray, draws: int, confidence: float, seed: int) -> list[Estimate]:
@@ -42,7 +42,7 @@ def test_blocks_change_no_bit(missing: float, monkeypatch: pytest.MonkeyPatch) -
     values[draw.random(values.shape) < missing] = np.nan
     whole = bootstrap_mean(values, draws=50)
     for block in (1, 301, 1000, 9999):
-        monkeypatch.setattr(bootstrap, "BLOCK", block)
+        monkeypatch.setattr(intervals, "BLOCK", block)
         np.testing.assert_array_equal(bootstrap_mean(values, draws=50), whole)
 
 
