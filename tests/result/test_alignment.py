@@ -12,7 +12,7 @@ from hf_lrp.explaining.loading import load_checkpoint
 from hf_lrp.result.alignment import alignment_error_rate, read_links, score_alignments, write_links
 from hf_lrp.result.words import group_at_spaces
 
-HAND_ALIGNED = Path(__file__).parents[1] / "hand_aligned.tsv"
+HAND_ALIGNED = Path(__file__).parent / "hand_aligned.tsv"
 
 
 def contributions_of(source: list[list[float]], source_tokens: list[str], target_tokens: list[str]) -> Contributions:

@@ -27,7 +27,7 @@ from hf_lrp.training.monitoring import PREFIXES, ContributionCallback
 from hf_lrp.training.sharding import require_whole_parameters
 from hf_lrp.training.trainer import TranslationTrainer, last_whole_checkpoint
 
-SCRIPT = Path(__file__).parents[1] / "training_script.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "training_script.py"
 MRT = {"objective": "mrt", "candidates": 6, "sharpness": 0.5, "learning_rate": 0.5}
 
 

@@ -14,11 +14,12 @@ from evaluation_script import SHARD
 from tiny_checkpoint import save_checkpoint
 from tiny_tokenizer import WORDS
 
-from hf_lrp.analysis import Run, RunError, scheduling
+from hf_lrp.analysis import Run, RunError
+from hf_lrp.analysis.run import scheduling
 from hf_lrp.analysis.run.scheduling import plan_shards, share_out
 from hf_lrp.commands.cli import main
 
-SCRIPT = Path(__file__).parents[2] / "evaluation_script.py"
+SCRIPT = Path(__file__).parents[2] / "support" / "evaluation_script.py"
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
 
 

@@ -204,7 +204,7 @@ class Golden:
 
 def load_golden(name: str, dtype: torch.dtype = torch.float64) -> Golden:
     """`name`: post_norm (Marian) or pre_norm (Pegasus). Ids are 1-D, shares [T, S] and [T, T]."""
-    with np.load(Path(__file__).parent / "golden" / f"{name}.npz") as file:
+    with np.load(Path(__file__).parents[1] / "golden" / f"{name}.npz") as file:
         arrays = {key: torch.from_numpy(file[key]) for key in file if key != "meta"}
         meta = json.loads(str(file["meta"]))
     target = arrays["target_ids"][0].long()
