@@ -5,10 +5,7 @@ Everything here is plain data; `run_charts` turns it into figures and `report` i
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +15,8 @@ import numpy as np
 from hf_lrp.analysis.measures.endings import Endings, read_endings
 from hf_lrp.analysis.measures.metrics import QUANTITIES, Table, overall, paired_difference, read_table
 from hf_lrp.analysis.run.store import PREFIXES, Run, RunError
+from hf_lrp.data.json_files import json_bytes
+from hf_lrp.data.tables import csv_table
 from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate
 
 # The paper's words for the quantities.
@@ -202,13 +201,13 @@ def _describe_lengths(run: Run) -> str:
 def means_csv(comparison: Comparison) -> bytes:
     """The means as CSV, one per row."""
     header = ("run", "prefix", "quantity", "sentences", "mean", "low", "high")
-    return _csv(header, ((*row[:4], *row.estimate) for row in comparison.means))
+    return csv_table(header, ((*row[:4], *row.estimate) for row in comparison.means))
 
 
 def differences_csv(comparison: Comparison) -> bytes:
     """The paired differences as CSV, one per row."""
     header = ("run", "baseline", "prefix", "quantity", "sentences", "difference", "low", "high", "excludes_zero")
-    return _csv(header, ((*row[:5], *row.estimate, row.excludes_zero) for row in comparison.differences))
+    return csv_table(header, ((*row[:5], *row.estimate, row.excludes_zero) for row in comparison.differences))
 
 
 def comparison_json(comparison: Comparison) -> bytes:
@@ -224,7 +223,7 @@ def comparison_json(comparison: Comparison) -> bytes:
         ],
         "notes": list(comparison.notes),
     }
-    return (json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n").encode()
+    return json_bytes(content)
 
 
 def settings_of(run: Run) -> dict[str, Any]:
@@ -235,12 +234,3 @@ def settings_of(run: Run) -> dict[str, Any]:
 def _plain(estimate: Estimate) -> dict[str, float | None]:
     """An estimate for JSON, which has no nan."""
     return {name: float(value) if np.isfinite(value) else None for name, value in estimate._asdict().items()}
-
-
-def _csv(header: tuple[str, ...], rows: Iterable[tuple]) -> bytes:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    for row in rows:
-        writer.writerow(f"{cell:.8g}" if isinstance(cell, float) else cell for cell in row)
-    return text.getvalue().encode()

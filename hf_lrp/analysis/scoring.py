@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm.auto import tqdm
 
 from hf_lrp.analysis.run.journal import Journal
-from hf_lrp.data.files import write_atomically
+from hf_lrp.data.json_files import read_json, write_json
 from hf_lrp.result.words import looks_special
 
 if TYPE_CHECKING:
@@ -63,14 +61,13 @@ class Calibration:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file."""
-        content = {"format": _FORMAT, **asdict(self)}
-        write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+        write_json(path, {"format": _FORMAT, **asdict(self)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Calibration:
         """Read what `save` wrote; a ValueError says what is wrong with the file."""
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = read_json(path)
             if content.pop("format") != _FORMAT:
                 raise ValueError("it has another format")
             content |= {name: tuple(map(float, content[name])) for name in ("mean", "deviation")}

@@ -6,11 +6,8 @@ files: ``timeline.csv`` with what is overall and ``timeline-positions.csv`` with
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -28,8 +25,10 @@ from hf_lrp.analysis.measures.metrics import (
     read_table,
 )
 from hf_lrp.analysis.measures.stages import Stages, find_stages
-from hf_lrp.analysis.run.store import Run, RunError, write_json
+from hf_lrp.analysis.run.store import Run, RunError
 from hf_lrp.data.files import write_atomically
+from hf_lrp.data.json_files import read_json, write_json
+from hf_lrp.data.tables import csv_table
 from hf_lrp.result.intervals import Estimate
 
 STAGED = ("source_total", "source_entropy", "target_entropy")  # what shows stages of training, in the paper
@@ -84,7 +83,7 @@ class Timeline:
         if not path.is_file():
             raise RunError(f"{folder} holds no timeline (no {_FILE}): write one with `hf-lrp timeline`.")
         try:
-            content = json.loads(path.read_bytes())
+            content = read_json(path)
             kind, version = content.pop("format"), content.pop("version")
             if kind == _FORMAT and version <= _VERSION:
                 return cls(**_from_json(content))
@@ -98,20 +97,20 @@ class Timeline:
     def save(self, folder: str | Path) -> None:
         """Write the JSON and CSV files into the timeline's folder."""
         folder = Path(folder)
-        one, many = [("step", "quantity", *_ENDS)], [("step", "quantity", "position", *_ENDS)]
-        one += [
+        one = [
             (step, name, *ends)
             for name, estimate in self.overall.items()
             for step, *ends in zip(self.steps, *estimate, strict=True)
         ]
-        many += [
+        many = [
             (step, name, position, *ends)
             for name, estimate in self.by_position.items()
             for step, *rows in zip(self.steps, *estimate, strict=True)
             for position, *ends in zip(self.positions, *rows, strict=True)
         ]
-        write_atomically(folder / "timeline.csv", _to_csv(one))
-        write_atomically(folder / "timeline-positions.csv", _to_csv(many))
+        write_atomically(folder / "timeline.csv", csv_table(("step", "quantity", *_ENDS), one))
+        positions = csv_table(("step", "quantity", "position", *_ENDS), many)
+        write_atomically(folder / "timeline-positions.csv", positions)
         content = {field: _to_json(value) for field, value in vars(self).items()}
         content["stages"] = {name: _to_json(asdict(stages)) for name, stages in self.stages.items()}
         write_json(folder / _FILE, {"format": _FORMAT, "version": _VERSION, **content})
@@ -153,7 +152,7 @@ def _step_of(folder: Path) -> int:
     if match:
         return int(match[1])
     try:
-        return int(json.loads((folder / "trainer_state.json").read_bytes())["global_step"])
+        return int(read_json(folder / "trainer_state.json")["global_step"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(
             f"The training step of {folder} is not known: name the folder checkpoint-STEP, or give one with the "
@@ -250,17 +249,3 @@ def _from_json(content: dict[str, Any]) -> dict[str, Any]:
     content["stages"] = {name: Stages(**stages) for name, stages in content["stages"].items()}
     arrays = {name: np.array(content[name]) for name in ("steps", "positions")}
     return content | arrays | {"folders": tuple(content["folders"])}
-
-
-def _to_csv(rows: Iterable[Sequence[Any]]) -> bytes:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerows([_to_cell(item) for item in row] for row in rows)
-    return file.getvalue().encode()
-
-
-def _to_cell(item: Any) -> Any:
-    """Nine digits of a number, nothing for nan."""
-    if not isinstance(item, float):
-        return item
-    return "" if np.isnan(item) else f"{item:.9g}"

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_lrp.commands.arguments import add_languages, add_model
 from hf_lrp.data.files import prepare_destination, read_sentences, write_atomically
+from hf_lrp.data.tables import tsv_table
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -178,13 +179,12 @@ def _score(
 def _format(rows: Sequence[dict[str, Any]], kind: str) -> bytes:
     if kind == ".jsonl":
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-    lines = ["\t".join(_COLUMNS) + "\n"]
-    for row in rows:
-        numbers = ("" if row[name] is None else f"{row[name]:.4f}" for name in _COLUMNS[:3])
-        flagged = " ".join(word for word, flag in zip(row["words"], row["flagged"], strict=True) if flag)
-        texts = (" ".join(text.split()) for text in (flagged, row["source"], row["translation"]))
-        lines.append("\t".join([*numbers, *texts]) + "\n")
-    return "".join(lines).encode()
+    return tsv_table(_COLUMNS, map(_cells, rows))
+
+
+def _cells(row: dict[str, Any]) -> list[Any]:
+    flagged = " ".join(word for word, flag in zip(row["words"], row["flagged"], strict=True) if flag)
+    return [*(row[name] for name in _COLUMNS[:3]), flagged, row["source"], row["translation"]]
 
 
 def _beside(path: Path, ending: str) -> Path:

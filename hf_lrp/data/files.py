@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 STANDARD_STREAM = "-"  # as a file's name: standard input or output
@@ -36,7 +38,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     if destination.exists() and not destination.is_file():
         destination.write_bytes(content)
         return
-    temporary = destination.with_name(f".{destination.name}.{uuid.uuid4().hex}")
+    temporary = destination.with_name(f"{_beginning(destination.name)}{uuid.uuid4().hex}")
     try:
         with temporary.open("xb") as file:
             file.write(content)
@@ -47,10 +49,25 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def remove_leftovers(folder: Path, name: str) -> None:
+    """Delete what processes that were killed while they wrote the file of this name have left in its folder."""
+    beginning = re.escape(_beginning(name))
+    for path in folder.iterdir():
+        if re.fullmatch(beginning + "[0-9a-f]{32}", path.name):
+            path.unlink(missing_ok=True)
+
+
+def _beginning(name: str) -> str:
+    """Of the names of a file while it is written; names may be as long as the file system allows."""
+    return f".{name[:40]}."
+
+
 def prepare_destination(path: str | os.PathLike[str]) -> None:
     """Create the folder of a file that is to be written, and raise an OSError if the file could not be written."""
     destination = Path(os.path.realpath(path))
     try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.lstat(destination)  # which refuses names that are too long
         if destination.is_dir():
             raise IsADirectoryError("it is a folder")
         if destination.exists() and not destination.is_file():

@@ -19,7 +19,8 @@ from hf_lrp.analysis.comparing import (
     measure,
     open_runs,
 )
-from hf_lrp.analysis.run.store import Run, RunError, write_json, write_shard
+from hf_lrp.analysis.run.store import Run, RunError, write_shard
+from hf_lrp.data.json_files import write_json
 from hf_lrp.result.intervals import Estimate
 
 TOKENIZER = {"tokenizer": {"class": "Other", "sha256": "1" * 64}}

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 from example_run import write_run
 
-from hf_lrp.analysis.run.store import Run, Sentence, write_json, write_shard
+from hf_lrp.analysis.run.store import Run, Sentence, write_shard
+from hf_lrp.data.json_files import write_json
 
 
 def write_sentences(folder: Path, sentences: list[Sentence]) -> Run:

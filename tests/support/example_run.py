@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from hf_lrp.analysis.run.store import FORMAT, VERSION, Run, Sentence, write_json, write_shard
+from hf_lrp.analysis.run.store import FORMAT, VERSION, Run, Sentence, write_shard
 from hf_lrp.analysis.run.summarizing import summarize
+from hf_lrp.data.json_files import write_json
 
 SHARD = 4  # sentences
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from hf_lrp.data.tables import csv_table
 from hf_lrp.result.intervals import CONFIDENCE
 
 BANDS = f"Bands: {CONFIDENCE:.0%} bootstrap intervals over sentences."  # for captions
@@ -69,19 +68,14 @@ _COLUMNS = ("quantity", "panel", "curve", "step", "x", "value", "low", "high")
 
 def chart_csv(chart: Chart) -> bytes:
     """The numbers of a figure, one point per row; empty where a value is not defined."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS + ("stage",) * bool(chart.stages))
-    writer.writerows(_rows(chart))
-    return text.getvalue().encode()
+    return csv_table(_COLUMNS + ("stage",) * bool(chart.stages), _rows(chart))
 
 
-def _rows(chart: Chart) -> Iterator[list[str]]:
+def _rows(chart: Chart) -> Iterator[list[Any]]:
     for panel in chart.panels:
         for curve in panel.curves:
             for x, *numbers in zip(curve.x, curve.value, curve.low, curve.high, strict=True):
-                step = "" if curve.step is None else str(curve.step)
-                row = [panel.name, panel.title, curve.label, step, *map(_number, (x, *numbers))]
+                row = [panel.name, panel.title, curve.label, curve.step, x, *numbers]
                 if chart.stages:
                     row.append(stage_of(chart.stages, x if curve.step is None else curve.step))
                 yield row
@@ -90,7 +84,3 @@ def _rows(chart: Chart) -> Iterator[list[str]]:
 def stage_of(stages: tuple[Stage, ...], step: float) -> str:
     """The name of the stage that a step belongs to; where one ends and another begins, the earlier one."""
     return next((stage.name for stage in stages if stage.start <= step <= stage.end), "")
-
-
-def _number(value: float) -> str:
-    return f"{value:.8g}" if np.isfinite(value) else ""

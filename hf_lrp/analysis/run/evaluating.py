@@ -33,11 +33,11 @@ from hf_lrp.analysis.run.store import (
     read_manifest,
     sha256_of,
     shard_name,
-    write_json,
     write_shard,
 )
 from hf_lrp.analysis.run.summarizing import summarize
 from hf_lrp.data.files import write_atomically
+from hf_lrp.data.json_files import write_json
 from hf_lrp.explaining.explain import PAPER_RULE, explain_prefixes, in_float32
 from hf_lrp.explaining.inputs import Vocabulary
 from hf_lrp.explaining.prefixes import Openings, Prefix, shuffle_targets

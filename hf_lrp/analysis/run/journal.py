@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from hf_lrp.data.json_files import parse_json
+
 
 class Journal:
     """A file of JSON lines: what the rows were made with, then the rows. A line cut short at the end is dropped.
@@ -30,7 +32,7 @@ class Journal:
             self._write(settings)
             return
         try:
-            found, *self.rows = [json.loads(line) for line in whole.splitlines()]
+            found, *self.rows = [parse_json(line) for line in whole.splitlines()]
         except ValueError as error:
             raise ValueError(f"{path} is damaged: remove it to start again.") from error
         changed = [name for name in settings.keys() | found.keys() if settings.get(name) != found.get(name)]

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from hf_lrp.analysis.run.store import RunError
+from hf_lrp.data.json_files import read_json
 
 Lengths: TypeAlias = "Literal['auto'] | tuple[int, int] | None"
 # From source and target texts to the numbers of their tokens.
@@ -98,7 +99,7 @@ class Selection:
     @classmethod
     def load(cls, path: Path) -> Selection:
         """Read a file with what `encode` gave."""
-        content = json.loads(path.read_bytes())
+        content = read_json(path)
         request = content["request"] | {"lengths": _tuple(content["request"]["lengths"])}
         pairs = tuple(Pair(*pair) for pair in content["pairs"])
         return cls(_tuple(content["lengths"]), Request(**request), content["corpus"], pairs)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from hf_lrp.data.files import write_atomically
+from hf_lrp.data.json_files import read_json, write_json
 
 FORMAT = "hf_lrp.analysis"
 VERSION = 1
@@ -125,7 +125,7 @@ class Run:
         """By prefix type, overall means and the worst conservation error: what ``metrics.json`` holds."""
         path = self.folder / "metrics.json"
         try:
-            return json.loads(path.read_bytes())
+            return read_json(path)
         except (OSError, ValueError) as error:
             raise RunError(
                 f"{path} is missing or damaged: start the same `hf-lrp analyze` again, which writes it anew."
@@ -141,7 +141,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = read_json(path)
         kind, version = manifest["format"], manifest["version"]
     except (ValueError, TypeError, KeyError) as error:
         raise RunError(
@@ -154,11 +154,6 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
             "(pip install -U hf-lrp), or choose another folder."
         )
     return manifest
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write readable JSON, whole or not at all; the same content gives the same bytes."""
-    write_atomically(path, (json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n").encode())
 
 
 def sha256_of(path: Path) -> str:
@@ -199,7 +194,7 @@ def find_shard(folder: Path, number: int, settings: str) -> dict[str, Any] | Non
     """How the manifest lists a shard; None if it is missing, damaged, or computed with other settings."""
     path = folder / "shards" / shard_name(number)
     try:
-        entry = json.loads(path.with_suffix(".json").read_bytes())
+        entry = read_json(path.with_suffix(".json"))
         whole = entry.pop("settings") == settings and entry["sha256"] == sha256_of(path)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
