@@ -16,10 +16,6 @@ from torch import Tensor, nn
 from hf_lrp.relevance import operations
 from hf_lrp.relevance.modules import Tape, Window, require_equal
 
-# Heads are processed together while their intermediate tensors stay below this many elements: larger ones cost more in
-# memory that the system has to clear than they save.
-HEAD_BLOCK = 2**18
-
 # Takes what cross-attention sends to the encoder output, [source positions, steps, d].
 Leak = Callable[[Tensor], None]
 
@@ -146,15 +142,10 @@ class Attention:
         query = self._split(window.output(self.q))
         key, value = self._split(keys.output(self.k)), self._split(keys.output(self.v))
         weights = self._weights(query, key, window.positions.start or 0)
-        received: list[Tensor] = []
-        for h in self._head_slices(weights, relevance):
-            parts = operations.attention(
-                window.rule, query[h] * self.scale, key[h], value[h], weights[h], relevance[h], window.own_step
-            )
-            received = received or [part.new_empty(*part.shape[1:3], self.heads, part.shape[3]) for part in parts]
-            for merged, part in zip(received, parts, strict=True):
-                merged[:, :, h] = part.movedim(0, 2)
-        to_query, to_key, to_value = (merged.flatten(2) for merged in received)
+        received = operations.attention(
+            window.rule, query * self.scale, key, value, weights, relevance, window.own_step
+        )
+        to_query, to_key, to_value = (part.movedim(0, 2).flatten(2) for part in received)
         return to_query, to_key, to_value, keys
 
     def _key_window(self, window: Window) -> Window:
@@ -179,13 +170,6 @@ class Attention:
     def _split(self, x: Tensor) -> Tensor:
         """[positions, (steps,) d] -> [heads, positions, (steps,) d / heads]"""
         return x.unflatten(-1, (self.heads, -1)).movedim(-2, 0)
-
-    @staticmethod
-    def _head_slices(weights: Tensor, relevance: Tensor) -> list[slice]:
-        heads, queries, keys = weights.shape
-        steps, width = relevance.shape[2:]
-        size = max(1, HEAD_BLOCK // (queries * width * max(width, keys, steps)))
-        return [slice(start, start + size) for start in range(0, heads, size)]
 
 
 @dataclass(frozen=True)

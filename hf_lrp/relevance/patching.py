@@ -25,7 +25,6 @@ from hf_lrp.relevance.network import Network, read_network
 from hf_lrp.relevance.rules import AlphaBeta, Rule
 
 _lock = threading.RLock()
-_originals: WeakKeyDictionary[nn.Module, type[nn.Module]] = WeakKeyDictionary()
 _holders: WeakKeyDictionary[nn.Module, set[object]] = WeakKeyDictionary()
 
 
@@ -64,8 +63,7 @@ def patched(model: PreTrainedModel, rule: Rule | None = None) -> Iterator[Patche
 def _acquire(module: nn.Module, behaviour: type[Recorded], holder: object) -> None:
     with _lock:
         _holders.setdefault(module, set()).add(holder)
-        if module not in _originals:
-            _originals[module] = type(module)
+        if not isinstance(module, Recorded):
             module.__class__ = counterpart(type(module), behaviour)
 
 
@@ -87,9 +85,8 @@ def _release(module: nn.Module, holder: object) -> None:
     with _lock:
         holders = _holders.get(module, set())
         holders.discard(holder)
-        if not holders and module in _originals:
-            module.__class__ = _originals[module]
-            del _originals[module]
+        if not holders and isinstance(module, Recorded):
+            module.__class__ = module.original  # type: ignore[assignment]
             _holders.pop(module, None)
 
 
@@ -113,7 +110,7 @@ def _require_plain_modules(model: PreTrainedModel, network: Network) -> None:
         plain = _PLAIN[behaviour]
         if not isinstance(module, plain):
             raise TypeError(f"Expected a plain {plain.__name__}, found {name}. {remedy}")
-        original = _originals.get(module, type(module))
+        original = module.original if isinstance(module, Recorded) else type(module)
         if plain is not nn.Module and original.forward is not plain.forward:
             raise TypeError(f"{name} has a forward method of its own, but relevance assumes that of {plain.__name__}.")
         if isinstance(module, nn.Conv1d) and (module.groups, module.dilation, module.padding_mode) != (

@@ -170,6 +170,16 @@ def conserve(
 
     total: as the tensors of relevance, with size 1 in ``dims``.
     """
+    dead = rescale(rule, relevance, total, dims)
+    if may_hold(dead):
+        weights = [torch.ones_like(r) for r in relevance] if fallback is None else fallback()
+        scale = torch.where(dead, total / _sum(weights, dims), 0.0)
+        for r, w in zip(relevance, weights, strict=True):
+            r.add_(w * scale)
+
+
+def rescale(rule: Rule, relevance: Sequence[Tensor], total: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """As :func:`conserve`, but what has nowhere to go is lost. Returns where that is the case, shaped as ``total``."""
     arrived = _sum(relevance, dims)
     if rule.keeps_sign:
         scale = total / arrived
@@ -179,11 +189,12 @@ def conserve(
     scale.masked_fill_(dead, 0.0)
     for r in relevance:
         r.mul_(scale if rule.keeps_sign else 1 + r.sign() * scale)
-    if dead.any() and (dead := dead & (total != 0)).any():
-        weights = [torch.ones_like(r) for r in relevance] if fallback is None else fallback()
-        scale = torch.where(dead, total / _sum(weights, dims), 0.0)
-        for r, w in zip(relevance, weights, strict=True):
-            r.add_(w * scale)
+    return dead & (total != 0)
+
+
+def may_hold(condition: Tensor) -> bool:
+    """False if a condition is known to hold nowhere. On a GPU nobody knows without waiting for it."""
+    return condition.device.type != "cpu" or bool(condition.any())
 
 
 def _sum(tensors: Sequence[Tensor], dims: tuple[int, ...]) -> Tensor:

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from tiny_models import ALL_FAMILIES, FAMILIES, SETTINGS, load_golden, random_ids, tiny_model
+from tiny_models import ALL_FAMILIES, FAMILIES, GOLDEN, SETTINGS, load_golden, random_ids, tiny_model
 from tiny_tokenizer import tiny_tokenizer
 from transformers import BatchEncoding, GenerationConfig, GPT2Config, GPT2LMHeadModel, MarianModel
 
@@ -33,7 +33,7 @@ def explain_one(*args, **kwargs) -> Contributions:
     return result
 
 
-@pytest.mark.parametrize("name", ["post_norm", "pre_norm"])
+@pytest.mark.parametrize("name", GOLDEN)
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_reproduces_the_golden_contributions(name, setting, dtype):

@@ -113,8 +113,8 @@ def assert_close(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...], toler
 
 
 def totals(operation: str, tensors: Tensors, received: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """What went in and what came back: per token, head or (convolution) sequence, and step."""
-    dims = {"attention": (1, 3), "convolution": (0, 2)}.get(operation, (2,))
+    """What went in and what came back: per token or (convolution, attention) sequence, and step."""
+    dims = {"attention": (0, 1, 3), "convolution": (0, 2)}.get(operation, (2,))
     back = torch.stack([r.sum(dims) for r in received]).sum(0)
     return torch.ones_like(back) if operation == "logit" else tensors["relevance"].sum(dims), back
 
@@ -378,7 +378,29 @@ def test_a_convolution_must_not_have_windows_of_padding_only() -> None:
         fast("convolution", AlphaBeta(), tensors | {"padding": 1})
 
 
-def test_a_dead_head_sends_to_the_values_by_attention_weight() -> None:
+def test_a_head_keeps_its_total() -> None:
+    tensors = draw("attention", AlphaBeta(), 6, **SIZES)
+    received = fast("attention", AlphaBeta(), tensors)
+    back = torch.stack([r.sum((1, 3)) for r in received]).sum(0)
+    torch.testing.assert_close(back, tensors["relevance"].sum((1, 3)))
+
+
+def test_a_dead_head_leaves_its_relevance_to_the_others_in_proportion() -> None:
+    tensors = draw("attention", AlphaBeta(), 6, **(SIZES | {"heads": 3}))
+    alone = fast("attention", AlphaBeta(), tensors)
+    nothing_positive(dead := {name: t[1:2] for name, t in tensors.items() if name in ("query", "key", "value")})
+    for name, head in dead.items():
+        tensors[name] = torch.cat([tensors[name][:1], head, tensors[name][2:]])
+    received = fast("attention", AlphaBeta(), tensors)
+    held = tensors["relevance"].sum((1, 3), keepdim=True)  # [heads, 1, steps, 1]
+    factor = held.sum(0) / (held[0] + held[2])
+    assert float(factor.min()) > 1
+    for before, after in zip(alone, received, strict=True):
+        assert not after[1].any()
+        torch.testing.assert_close(after[[0, 2]], before[[0, 2]] * factor)
+
+
+def test_if_all_heads_are_dead_they_send_to_the_values_by_attention_weight() -> None:
     tensors = draw("attention", AlphaBeta(), 6, **SIZES)
     nothing_positive(tensors)
     to_query, to_key, to_value = fast("attention", AlphaBeta(), tensors)
@@ -423,15 +445,7 @@ def test_blocks_of_queries_make_no_difference(
     expected = fast("attention", rule, tensors, own_step=own_step)
     per_query = sizes["heads"] * sizes["outputs"] * max(tensors["query"].shape[-1], sizes["steps"])
     monkeypatch.setattr(attention_core, "ATTENTION_BLOCK", queries_per_block * per_query)
-    expand, seen = attention_core._expand, []
-
-    def noted(rule: Rule, query: Tensor, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
-        seen.append(query.shape[1])
-        return expand(rule, query, *others)
-
-    monkeypatch.setattr(attention_core, "_expand", noted)
     assert_close(fast("attention", rule, tensors, own_step=own_step), expected, 1e-12)
-    assert seen == ([] if rule.detaches else {1: [1] * 5, 2: [2, 2, 1], 3: [3, 2]}[queries_per_block])
 
 
 class LargestTensor(TorchDispatchMode):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from slow_propagation import slow_propagate
-from tiny_models import ALL_FAMILIES, FAMILIES, encoder_inputs, load_golden, random_ids, tiny_model
+from tiny_models import ALL_FAMILIES, FAMILIES, GOLDEN, encoder_inputs, load_golden, random_ids, tiny_model
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -45,7 +45,7 @@ def assert_close(actual: Relevance, expected: Relevance, tolerance: float) -> No
         torch.testing.assert_close(getattr(actual, name), getattr(expected, name), rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", ["post_norm", "pre_norm"])
+@pytest.mark.parametrize("name", GOLDEN)
 @pytest.mark.parametrize(
     ("rule", "setting", "tolerance"),
     [(AlphaBeta(1, 0), "a1_b0_eps1e-12", 2e-6), (AlphaBeta(0.5, 0.5), "a0.5_b0.5_eps1e-12", 1e-5)],
@@ -135,12 +135,13 @@ def test_chunks_of_steps_make_no_difference(
 ) -> None:
     whole = run(model.double(), rule)
     assert_close(run(model, rule, max_memory=1), whole, 1e-8)
-    monkeypatch.setattr(propagation, "_steps_per_chunk", lambda *_: 4)
-    assert_close(run(model, rule), whole, 1e-8)
+    with patched(model) as patch:
+        four = 4 * propagation.bytes_per_step(patch.network, len(SOURCE), len(DECODER), 8)
+    assert_close(run(model, rule, max_memory=four), whole, 1e-8)
     monkeypatch.setattr(
         "hf_lrp.relevance.operations.by_token.CPU_BLOCK", 256
     )  # so that every token is a block of its own
-    assert_close(run(model, rule), whole, 1e-8)
+    assert_close(run(model, rule, max_memory=four), whole, 1e-8)
 
 
 def test_less_memory_means_smaller_chunks(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +177,7 @@ def test_heads_in_pieces_make_no_difference(
     model: PreTrainedModel, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = run(model.double())
-    monkeypatch.setattr("hf_lrp.relevance.blocks.HEAD_BLOCK", block)
+    monkeypatch.setattr("hf_lrp.relevance.operations.attention_core.HEAD_BLOCK", block)
     assert_close(run(model), whole, 1e-10)
 
 

@@ -242,11 +242,8 @@ def _attention(block: Attention, rule: Rule, seen: Seen, relevance: Tensor, leak
     routed = split(_linear(block.last, rule, seen, relevance))
     # what is added to the scores, up to a constant per query
     constants = seen.weights[block.last].log() - query @ key.transpose(1, 2)
-    received = [
-        [part[0] for part in slow_rules.attention(rule, q[None], k[None], v[None], r[None], constant)]
-        for q, k, v, r, constant in zip(query, key, value, routed, constants, strict=True)
-    ]
-    to_query, to_key, to_value = map(join, zip(*received, strict=True))
+    received = slow_rules.attention(rule, query, key, value, routed, constants)
+    to_query, to_key, to_value = map(join, received)
     to_keys = _linear(block.k, rule, seen, to_key) + _linear(block.v, rule, seen, to_value)
     to_query = _linear(block.q, rule, seen, to_query)
     if block.cross:

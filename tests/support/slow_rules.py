@@ -74,13 +74,10 @@ def rms_norm(rule: Rule, x: Tensor, weight: Tensor, relevance: Tensor) -> Tensor
     for row, r in _tokens(x, relevance):
         d = len(row)
         rms = math.sqrt(float(row @ row) / d + (RMS_EPS if isinstance(rule, AlphaBeta) else 0.0))
-        contributions = torch.zeros(d, d).double()
-        for i in range(d):
-            for j in range(d):
-                gain = float(weight[j]) / rms if rms else 0.0
-                contributions[i, j] += gain * row[i] if i == j else 0.0
-                if isinstance(rule, AlphaBeta):
-                    contributions[i, j] -= gain * row[i] ** 2 * row[j] / (d * rms**2)
+        gain = weight.double() / rms if rms else torch.zeros(d).double()
+        contributions = torch.diag(gain * row)
+        if isinstance(rule, AlphaBeta) and rms:
+            contributions -= torch.outer(row**2, gain * row) / (d * rms**2)
         received.append(_send_token(rule, contributions, torch.zeros(d), r))
     return torch.stack(received)
 
@@ -109,38 +106,51 @@ def logit(rule: Rule, x: Tensor, row: Tensor, bias: Tensor) -> Tensor:
 def attention(
     rule: Rule, query: Tensor, key: Tensor, value: Tensor, relevance: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Contributions are inputs times the Jacobian that autograd finds, head by head. mask: [q, k], added."""
-    heads = zip(query.double(), key.double(), value.double(), relevance.double(), strict=True)
-    received = [_attention_head(rule, q, k, v, r, mask.double()) for q, k, v, r in heads]
-    to_query, to_key, to_value = zip(*received, strict=True)
-    return torch.stack(to_query), torch.stack(to_key), torch.stack(to_value)
+    """Contributions are inputs times the Jacobian that autograd finds; mask: [q, k] or [heads, q, k], added.
+
+    A step's total is kept within each head that sends anything, then over all heads together.
+    """
+    mask = mask.double().expand(len(query), -1, -1)
+    inputs = [(q, k, v) for q, k, v in zip(query.double(), key.double(), value.double(), strict=True)]
+    received, by_weight = [], []
+    for tensors, r, added in zip(inputs, relevance.double(), mask, strict=True):
+        received.append(_attention_head(rule, tensors, r, added))
+        by_weight.append(_values_by_weight(tensors, r, added))
+    together = torch.cat(received)
+    _conserve(together, relevance.double().sum((0, 1, 3)), torch.cat(by_weight))
+    pieces = together.split([tensor.numel() for tensors in inputs for tensor in tensors])
+    shaped = [
+        piece.reshape(*tensor.shape, -1).transpose(1, 2)
+        for piece, tensor in zip(pieces, (tensor for tensors in inputs for tensor in tensors), strict=True)
+    ]
+    return torch.stack(shaped[0::3]), torch.stack(shaped[1::3]), torch.stack(shaped[2::3])
 
 
-def _attention_head(
-    rule: Rule, query: Tensor, key: Tensor, value: Tensor, relevance: Tensor, mask: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _attention_head(rule: Rule, inputs: tuple[Tensor, Tensor, Tensor], relevance: Tensor, mask: Tensor) -> Tensor:
+    """[queries, keys and values, steps], the head's total kept where it sends anything."""
+
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return torch.softmax(query @ key.T + mask, -1) @ value
 
-    steps, inputs = relevance.shape[1], (query, key, value)
-    outputs = len(query) * value.shape[1]
+    outputs = len(relevance) * relevance.shape[2]
     contributions = []
-    for tensor, slopes in zip(inputs, jacobian(attend, inputs), strict=True):
-        constant = tensor is not value and not isinstance(rule, AlphaBeta)
+    for position, (tensor, slopes) in enumerate(zip(inputs, jacobian(attend, inputs), strict=True)):
+        constant = position < 2 and not isinstance(rule, AlphaBeta)
         z = torch.zeros_like(slopes) if constant else slopes * tensor
         contributions.append(z.reshape(outputs, -1).T)
-    wanted = relevance.transpose(1, 2).reshape(outputs, steps)
+    wanted = relevance.transpose(1, 2).reshape(outputs, -1)
     received = _send(rule, torch.cat(contributions), torch.zeros(outputs), wanted)
+    _conserve(received, wanted.sum(0), None)
+    return received
 
+
+def _values_by_weight(inputs: tuple[Tensor, Tensor, Tensor], relevance: Tensor, mask: Tensor) -> Tensor:
+    """What a head's values receive by attention weight, its queries and keys nothing: shaped as the above."""
+    query, key, _ = inputs
     weights = torch.softmax(query @ key.T + mask, -1)
-    by_weight = torch.zeros(query.numel() + key.numel(), steps).double()
-    to_values = torch.einsum("qk,qsd->kds", weights, relevance.abs()).reshape(-1, steps)
-    _conserve(received, wanted.sum(0), torch.cat([by_weight, to_values]))
-    pieces = received.split([tensor.numel() for tensor in inputs])
-    to_query, to_key, to_value = (
-        piece.reshape(*tensor.shape, steps).transpose(1, 2) for piece, tensor in zip(pieces, inputs, strict=True)
-    )
-    return to_query, to_key, to_value
+    nothing = torch.zeros(query.numel() + key.numel(), relevance.shape[1]).double()
+    to_values = torch.einsum("qk,qsd->kds", weights, relevance.abs())
+    return torch.cat([nothing, to_values.reshape(-1, relevance.shape[1])])
 
 
 def _tokens(x: Tensor, relevance: Tensor) -> zip:
@@ -160,12 +170,13 @@ def _send_token(rule: Rule, contributions: Tensor, bias: Tensor, relevance: Tens
 
 def _send(rule: Rule, contributions: Tensor, bias: Tensor, relevance: Tensor) -> Tensor:
     """contributions: [inputs, outputs]; bias: [outputs]; relevance: [outputs, steps] -> [inputs, steps]."""
-    inputs, outputs = contributions.shape
-    received = torch.zeros(inputs, relevance.shape[1]).double()
-    for j in range(outputs):
-        shares = _shares(rule, contributions[:, j].tolist(), float(bias[j]))
-        for i in range(inputs):
-            received[i] += shares[i] * relevance[j]
+    columns = zip(contributions.T.tolist(), bias.tolist(), strict=True)
+    shares = torch.tensor(
+        [_shares(rule, z, constant) for z, constant in columns], dtype=torch.float64
+    )  # [outputs, inputs]
+    received = torch.zeros(len(contributions), relevance.shape[1]).double()
+    for share, sent in zip(shares, relevance, strict=True):
+        received += torch.outer(share, sent)
     return received
 
 
@@ -192,11 +203,11 @@ def _over(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def _conserve(received: Tensor, total: Tensor, fallback: Tensor) -> None:
-    """Give out what is missing in proportion to |received|, or to `fallback` where nothing has arrived."""
+def _conserve(received: Tensor, total: Tensor, fallback: Tensor | None) -> None:
+    """Give out what is missing in proportion to |received|, or to `fallback`, if any, where nothing has arrived."""
     for step in range(received.shape[1]):
         column = received[:, step]
-        proportion = column.abs() if column.any() else fallback[:, step]
         missing = total[step] - column.sum()
-        if missing != 0:
+        if missing != 0 and (column.any() or fallback is not None):
+            proportion = column.abs() if fallback is None or column.any() else fallback[:, step]
             column += missing * proportion / proportion.sum()

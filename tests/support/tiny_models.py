@@ -37,6 +37,7 @@ ALL_FAMILIES = tuple(CLASSES)
 # The two that stand for post-norm and pre-norm where not all are needed.
 FAMILIES = ("marian", "pegasus")
 SETTINGS = ("a1_b0_eps1e-12", "a0.5_b0.5_eps1e-12")
+GOLDEN = ("post_norm", "pre_norm", "narrow_heads")
 
 EOS, PAD, VOCABULARY = 1, 39, 40
 _STARTS = {"marian": PAD, "pegasus": PAD, "t5": PAD, "mt5": PAD, "umt5": PAD, "whisper": 38}  # others: the end token
@@ -203,7 +204,7 @@ class Golden:
 
 
 def load_golden(name: str, dtype: torch.dtype = torch.float64) -> Golden:
-    """`name`: post_norm (Marian) or pre_norm (Pegasus). Ids are 1-D, shares [T, S] and [T, T]."""
+    """`name`: post_norm, narrow_heads (Marian) or pre_norm (Pegasus). Ids are 1-D, shares [T, S] and [T, T]."""
     with np.load(Path(__file__).parents[1] / "golden" / f"{name}.npz") as file:
         arrays = {key: torch.from_numpy(file[key]) for key in file if key != "meta"}
         meta = json.loads(str(file["meta"]))

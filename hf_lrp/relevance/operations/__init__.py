@@ -10,7 +10,7 @@ et al. 2021, section 3, and what the same first-order expansion gives for operat
 * residual ``x + u``: ``x_i`` and ``u_i``; product ``u * v``: ``u_i v_i`` from either factor,
 * attention: its first-order expansion in queries, keys and values, see :func:`attention`.
 
-Totals are kept within a token (within a window for convolutions, within a head for attention).
+Totals are kept within a token (within a window for convolutions, within heads and over all heads for attention).
 
 Shapes: relevance is ``[tokens, steps, features]``: all predictions ("steps") that are explained go back together, as
 many right-hand sides of the same redistribution.

@@ -6,10 +6,14 @@ import torch
 from torch import Tensor
 
 from hf_lrp.relevance.operations.joins import add
-from hf_lrp.relevance.rules import Rule, conserve
+from hf_lrp.relevance.rules import Rule, conserve, may_hold, rescale
 
 # Attention is processed in blocks of queries while its largest intermediate tensor has more elements than this.
 ATTENTION_BLOCK = 2**22
+
+# Heads are processed together while their intermediate tensors stay below this many elements: larger ones cost more in
+# memory that the system has to clear than they save.
+HEAD_BLOCK = 2**18
 
 
 def attention(
@@ -26,17 +30,50 @@ def attention(
     relevance: [heads, q, steps, d] -> relevance of query [heads, q, steps, e], key [heads, k, steps, e] and value
     [heads, k, steps, d]. With ``own_step`` each query stands for one step of its own: relevance and the relevance of
     query are [.., q, 1, ..], those of key and value have q steps.
+
+    Totals are kept per step, within each head; what a head without any positive input holds goes to the other heads.
+    If there are none, all heads send to the values by attention weight.
     """
-    if rule.detaches:
-        received = _to_values(rule, query, value, weights, relevance, own_step)
-    else:
-        received = _to_all(rule, query, key, value, weights, relevance, own_step)
-    _conserve_heads(rule, received, weights, relevance, own_step)
-    return received
+    heads, queries, steps, _ = relevance.shape
+    to_query = _empty(relevance, queries, steps, heads, query.shape[-1])
+    to_key, to_value = (
+        _empty(relevance, t.shape[1], queries if own_step else steps, heads, t.shape[-1]) for t in (key, value)
+    )
+    # with a step per query, [heads, q, 1, d] is read as [heads, 1, steps, d]
+    by_step = to_query.transpose(1, 2) if own_step else to_query
+    received = [by_step, to_key, to_value]
+    total = (relevance.transpose(1, 2) if own_step else relevance).sum((1, 3), keepdim=True)
+    dead = torch.zeros_like(total, dtype=torch.bool)
+    for h in _head_slices(weights, relevance):
+        send = _to_values if rule.detaches else _to_all
+        parts = send(rule, query[h], key[h], value[h], weights[h], relevance[h], own_step)
+        for merged, part in zip((to_query, to_key, to_value), parts, strict=True):
+            merged[h] = part
+        dead[h] = rescale(rule, [r[h] for r in received], total[h], (1, 3))
+    if may_hold(dead):
+
+        def by_weight() -> list[Tensor]:
+            values = _spread(weights, relevance.abs(), own_step)
+            return [torch.zeros_like(by_step), torch.zeros_like(to_key), values]
+
+        conserve(rule, received, total.sum(0, keepdim=True), (0, 1, 3), by_weight)
+    return to_query, to_key, to_value
+
+
+def _empty(like: Tensor, positions: int, steps: int, heads: int, width: int) -> Tensor:
+    """[heads, positions, steps, width], in memory [positions, steps, heads, width], as linear layers will want it."""
+    return like.new_empty(positions, steps, heads, width).movedim(2, 0)
+
+
+def _head_slices(weights: Tensor, relevance: Tensor) -> list[slice]:
+    heads, queries, keys = weights.shape
+    steps, width = relevance.shape[2:]
+    size = max(1, HEAD_BLOCK // (queries * width * max(width, keys, steps)))
+    return [slice(start, start + size) for start in range(0, heads, size)]
 
 
 def _to_values(
-    rule: Rule, query: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool
+    rule: Rule, query: Tensor, _: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention with constant weights: queries and keys receive nothing."""
     output = weights @ value
@@ -114,19 +151,3 @@ def _spread(weights: Tensor, relevance: Tensor, own_step: bool) -> Tensor:
     if own_step:
         return weights.transpose(1, 2).unsqueeze(-1) * relevance.transpose(1, 2)
     return (weights.transpose(1, 2) @ relevance.flatten(2)).view(len(weights), -1, *relevance.shape[2:])
-
-
-def _conserve_heads(
-    rule: Rule, received: tuple[Tensor, Tensor, Tensor], weights: Tensor, relevance: Tensor, own_step: bool
-) -> None:
-    """Keep each head's total per step; a head that sends nothing back sends to the values by attention weight."""
-    to_query, to_key, to_value = received
-    total = relevance
-    if own_step:  # [heads, q, 1, d] is read as [heads, 1, steps, d]
-        to_query, total = to_query.transpose(1, 2), relevance.transpose(1, 2)
-
-    def by_weight() -> list[Tensor]:
-        values = _spread(weights, relevance.abs(), own_step)
-        return [torch.zeros_like(to_query), torch.zeros_like(to_key), values]
-
-    conserve(rule, [to_query, to_key, to_value], total.sum((1, 3), keepdim=True), (1, 3), by_weight)
