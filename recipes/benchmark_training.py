@@ -43,11 +43,12 @@ from transformers import (
 )
 
 from hf_lrp.data.files import write_atomically
-from hf_lrp.data.pairs import encode_pairs, load_pairs
+from hf_lrp.data.pairs import load_pairs
 from hf_lrp.explaining.inputs import IGNORED_LABEL
 from hf_lrp.explaining.loading import load_checkpoint
 from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import TokenBudgetBatchSampler, collate
+from hf_lrp.training.encoding import encode_pairs
 from hf_lrp.training.minimum_risk import MinimumRiskSettings, minimum_risk_step
 from hf_lrp.training.monitoring import ContributionCallback
 from hf_lrp.training.risks import negative_sentence_bleu

@@ -27,13 +27,15 @@ from transformers import (
     set_seed,
 )
 
+from hf_lrp.data.checkpoints import last_whole_checkpoint, latest_checkpoints
 from hf_lrp.data.files import write_atomically
-from hf_lrp.data.pairs import encode_pairs, hold_out, load_pairs, nested_subset
+from hf_lrp.data.pairs import hold_out, load_pairs, nested_subset
 from hf_lrp.training.arguments import TranslationTrainingArguments
-from hf_lrp.training.averaging import average_checkpoints, latest_checkpoints
+from hf_lrp.training.averaging import average_checkpoints
+from hf_lrp.training.encoding import encode_pairs
 from hf_lrp.training.monitoring import ContributionCallback
 from hf_lrp.training.tokenization import marian_config, train_tokenizer
-from hf_lrp.training.trainer import TranslationTrainer, is_finished, last_whole_checkpoint
+from hf_lrp.training.trainer import TranslationTrainer, is_finished
 
 BEAMS = 4
 

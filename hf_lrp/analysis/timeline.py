@@ -6,7 +6,6 @@ files: ``timeline.csv`` with what is overall and ``timeline-positions.csv`` with
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from hf_lrp.analysis.measures.metrics import (
 )
 from hf_lrp.analysis.measures.stages import Stages, find_stages
 from hf_lrp.analysis.run.store import Run, RunError
+from hf_lrp.data.checkpoints import step_of, whole_checkpoints
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.json_files import read_json, write_json
 from hf_lrp.data.tables import csv_table
@@ -127,12 +127,10 @@ def find_checkpoints(folders: Sequence[Path]) -> dict[int, Path]:
     Raises:
         ValueError: there are fewer than two, one's step is not known, or two have the same.
     """
-    from hf_lrp.training.averaging import whole_checkpoints
-
     if len(folders) == 1 and not (folders[0] / "config.json").is_file():
         found = list(whole_checkpoints(folders[0]).items())
     else:
-        found = [(_step_of(folder), folder) for folder in folders]
+        found = [(step_of(folder), folder) for folder in folders]
     checkpoints: dict[int, Path] = {}
     for step, folder in sorted(found):
         if step in checkpoints:
@@ -144,20 +142,6 @@ def find_checkpoints(folders: Sequence[Path]) -> dict[int, Path]:
             "folders checkpoint-STEP, or the checkpoints."
         )
     return checkpoints
-
-
-def _step_of(folder: Path) -> int:
-    """The training step of a checkpoint, by its folder's name or by what Trainer wrote into it."""
-    match = re.fullmatch(r"checkpoint-(\d+)", folder.resolve().name)
-    if match:
-        return int(match[1])
-    try:
-        return int(read_json(folder / "trainer_state.json")["global_step"])
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ValueError(
-            f"The training step of {folder} is not known: name the folder checkpoint-STEP, or give one with the "
-            "trainer_state.json that Trainer writes."
-        ) from error
 
 
 def run_folder(step: int) -> str:

@@ -183,3 +183,8 @@ def _with_number(row: dict, number: int) -> dict:
 
 def digest(*parts: Any) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def as_number(hashed: bytes) -> int:
+    """The first 63 bits, so that numbers are ordered as the bytes are."""
+    return int.from_bytes(hashed[:8], "big") >> 1

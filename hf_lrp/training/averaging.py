@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import uuid
 from collections.abc import Sequence
@@ -16,31 +15,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-_WEIGHTS, _INDEX, _TRAINER_STATE = "model.safetensors", "model.safetensors.index.json", "trainer_state.json"
+from hf_lrp.data.checkpoints import TRAINER_STATE
+
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _COPIED = {".json", ".txt", ".model", ".spm", ".jinja"}  # configurations and tokenizers, but no state of training
-
-
-def latest_checkpoints(run_folder: str | os.PathLike[str], number: int) -> list[Path]:
-    """The folders of the latest `number` checkpoints that Trainer has written to their end, the latest last."""
-    if number < 1:
-        raise ValueError(f"The number of checkpoints must be at least 1, not {number}.")
-    steps = whole_checkpoints(run_folder)
-    if len(steps) < number:
-        raise ValueError(
-            f"{run_folder} has {len(steps)} complete checkpoints (folders checkpoint-STEP), and {number} are wanted. "
-            "Trainer keeps as many as its save_total_limit says."
-        )
-    return [steps[step] for step in sorted(steps)[-number:]]
-
-
-def whole_checkpoints(run_folder: str | os.PathLike[str]) -> dict[int, Path]:
-    """The folders of the checkpoints that Trainer has written to their end, by training step."""
-    steps = {}
-    for folder in Path(run_folder).glob("checkpoint-*"):
-        match = re.fullmatch(r"checkpoint-(\d+)", folder.name)
-        if match and (folder / _TRAINER_STATE).is_file():  # which Trainer writes last
-            steps[int(match[1])] = folder
-    return steps
 
 
 def average_checkpoints(
@@ -75,7 +53,7 @@ def average_checkpoints(
         temporary.mkdir()
         stack.callback(shutil.rmtree, temporary, ignore_errors=True)
         for path in sorted(checkpoints[-1].iterdir()):
-            if path.is_file() and path.suffix in _COPIED and path.name != _TRAINER_STATE:
+            if path.is_file() and path.suffix in _COPIED and path.name != TRAINER_STATE:
                 shutil.copyfile(path, temporary / path.name)
         for name in weights[-1].files:
             _write_means(weights, name, temporary / name)

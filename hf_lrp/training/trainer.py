@@ -19,6 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTraine
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, has_length
 
+from hf_lrp.data.checkpoints import COMPLETE, last_whole_checkpoint
 from hf_lrp.data.files import write_atomically
 from hf_lrp.explaining.inputs import IGNORED_LABEL, Side, Vocabulary
 from hf_lrp.training.arguments import TranslationTrainingArguments
@@ -30,7 +31,6 @@ from hf_lrp.training.sharding import require_whole_parameters
 from hf_lrp.training.streaming import BEGINNING, Position, TokenBudgetStream
 from hf_lrp.training.word_dropout import WordDropout, sentence_seeds
 
-COMPLETE = "complete"
 STREAM_POSITION = "stream.json"
 _SIDES: dict[Side, str] = {"source": "input_ids", "target": "decoder_input_ids"}
 
@@ -38,10 +38,10 @@ _SIDES: dict[Side, str] = {"source": "input_ids", "target": "decoder_input_ids"}
 class TranslationTrainer(Seq2SeqTrainer):
     """Trains by maximum likelihood or minimum risk, with the same result for any number of processes.
 
-    Datasets have the columns of :func:`hf_lrp.data.pairs.encode_pairs`. An update is the same micro-batches however
-    many processes share them, losses are divided by what the whole update holds, and all that is random except dropout
-    in the model depends on the seed, the epoch and the examples alone. The training set may be a stream, which is read
-    again and again until `max_steps`.
+    Datasets have the columns of :func:`hf_lrp.training.encoding.encode_pairs`. An update is the same micro-batches
+    however many processes share them, losses are divided by what the whole update holds, and all that is random except
+    dropout in the model depends on the seed, the epoch and the examples alone. The training set may be a stream, which
+    is read again and again until `max_steps`.
 
     Args:
         model: an encoder-decoder model; for minimum risk, a trained one.
@@ -273,12 +273,6 @@ class TranslationTrainer(Seq2SeqTrainer):
                 position["step"] = self.state.global_step
                 write_atomically(folder / STREAM_POSITION, json.dumps(position).encode())
             (folder / COMPLETE).touch()
-
-
-def last_whole_checkpoint(run: str | os.PathLike[str]) -> Path | None:
-    """The latest checkpoint of a run that was written to its end, or None."""
-    folders = [folder for folder in Path(run).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if (folder / COMPLETE).is_file()]
-    return max(folders, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
 
 
 def _is_stream(dataset: Any) -> bool:

@@ -13,7 +13,8 @@ import pytest
 from datasets import Dataset, DatasetInfo, Features, IterableDataset, Translation
 from tiny_tokenizer import tiny_tokenizer
 
-from hf_lrp.data.pairs import encode_pairs, hold_out, load_pairs, nested_subset, source_key
+from hf_lrp.data.pairs import hold_out, load_pairs, nested_subset, source_key
+from hf_lrp.training.encoding import encode_pairs
 from hf_lrp.training.tokenization import train_tokenizer
 
 ROWS = [("The cat", "Le chat"), ('A "quoted" dog', 'Un "chien'), ("NA", "null"), ("It’s\u2028odd", "C'est\x0bbizarre")]
@@ -310,7 +311,8 @@ def test_numbers_and_ends_are_required(tmp_path):
 PROGRAM = """
 import sys
 from transformers import AutoTokenizer
-from hf_lrp.data.pairs import encode_pairs, hold_out, load_pairs, nested_subset
+from hf_lrp.training.encoding import encode_pairs
+from hf_lrp.data.pairs import hold_out, load_pairs, nested_subset
 train = nested_subset(hold_out(load_pairs(sys.argv[1]), 30, 20)[0], 200, seed=1)
 tokenizer = AutoTokenizer.from_pretrained(sys.argv[2])
 encoded, report = encode_pairs(train, tokenizer, max_length=int(sys.argv[3]), workers=2)

@@ -13,7 +13,7 @@ from tiny_tokenizer import tiny_tokenizer
 from toy_corpus import toy_pairs
 from transformers import TrainerCallback
 
-from hf_lrp.data.pairs import encode_pairs
+from hf_lrp.training.encoding import encode_pairs
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = {

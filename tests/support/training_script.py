@@ -10,8 +10,9 @@ from datasets import Dataset
 from tiny_models import tiny_model
 from tiny_tokenizer import tiny_tokenizer
 
+from hf_lrp.data.checkpoints import last_whole_checkpoint
 from hf_lrp.training.arguments import TranslationTrainingArguments
-from hf_lrp.training.trainer import TranslationTrainer, last_whole_checkpoint
+from hf_lrp.training.trainer import TranslationTrainer
 
 
 def toy_dataset(number: int = 48, seed: int = 0) -> Dataset:

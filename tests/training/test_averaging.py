@@ -12,8 +12,9 @@ from tiny_tokenizer import tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
 from hf_lrp.commands.cli import main
+from hf_lrp.data.checkpoints import latest_checkpoints
 from hf_lrp.training import averaging
-from hf_lrp.training.averaging import average_checkpoints, latest_checkpoints
+from hf_lrp.training.averaging import average_checkpoints
 
 STEPS = (8, 9, 10, 100)
 

@@ -14,7 +14,8 @@ from toy_corpus import toy_pairs
 from training_script import build_trainer, toy_dataset
 from transformers import TrainerCallback
 
-from hf_lrp.data.pairs import encode_pairs, load_pairs
+from hf_lrp.data.pairs import load_pairs
+from hf_lrp.training.encoding import encode_pairs
 from hf_lrp.training.streaming import Position, TokenBudgetStream
 from hf_lrp.training.trainer import TranslationTrainer
 

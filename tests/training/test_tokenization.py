@@ -11,8 +11,9 @@ from datasets import Dataset
 from transformers import AutoTokenizer, MarianMTModel, PreTrainedTokenizerBase
 
 from hf_lrp import explain
+from hf_lrp.data.fingerprints import tokenizer_fingerprint
 from hf_lrp.explaining.inputs import Vocabulary
-from hf_lrp.training.tokenization import marian_config, tokenizer_fingerprint, train_tokenizer
+from hf_lrp.training.tokenization import marian_config, train_tokenizer
 
 PAIRS = [
     ("The old man sees the big dog.", "Le vieil homme voit le grand chien."),

@@ -21,11 +21,12 @@ from torch.nn import functional as F
 from training_script import build_trainer, toy_dataset
 from transformers import Trainer, TrainerCallback
 
+from hf_lrp.data.checkpoints import last_whole_checkpoint
 from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import collate
 from hf_lrp.training.monitoring import PREFIXES, ContributionCallback
 from hf_lrp.training.sharding import require_whole_parameters
-from hf_lrp.training.trainer import TranslationTrainer, last_whole_checkpoint
+from hf_lrp.training.trainer import TranslationTrainer
 
 SCRIPT = Path(__file__).parents[1] / "support" / "training_script.py"
 MRT = {"objective": "mrt", "candidates": 6, "sharpness": 0.5, "learning_rate": 0.5}

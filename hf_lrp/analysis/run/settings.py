@@ -14,9 +14,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_lrp.analysis.run.selection import Request
 from hf_lrp.analysis.run.store import FORMAT, VERSION
+from hf_lrp.data.fingerprints import tokenizer_fingerprint
 from hf_lrp.explaining.inputs import generation_config_of
 from hf_lrp.relevance.rules import Rule
-from hf_lrp.training.tokenization import tokenizer_fingerprint
 from hf_lrp.version import __version__
 
 # Where a checkpoint comes from and what wrote it is no part of it.

@@ -1,0 +1,55 @@
+"""Checkpoints of a training run: which there are, and which were written to their end."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from hf_lrp.data.json_files import read_json
+
+COMPLETE = "complete"
+TRAINER_STATE = "trainer_state.json"
+
+
+def latest_checkpoints(run_folder: str | os.PathLike[str], number: int) -> list[Path]:
+    """The folders of the latest `number` checkpoints that Trainer has written to their end, the latest last."""
+    if number < 1:
+        raise ValueError(f"The number of checkpoints must be at least 1, not {number}.")
+    steps = whole_checkpoints(run_folder)
+    if len(steps) < number:
+        raise ValueError(
+            f"{run_folder} has {len(steps)} complete checkpoints (folders checkpoint-STEP), and {number} are wanted. "
+            "Trainer keeps as many as its save_total_limit says."
+        )
+    return [steps[step] for step in sorted(steps)[-number:]]
+
+
+def whole_checkpoints(run_folder: str | os.PathLike[str]) -> dict[int, Path]:
+    """The folders of the checkpoints that Trainer has written to their end, by training step."""
+    steps = {}
+    for folder in Path(run_folder).glob("checkpoint-*"):
+        match = re.fullmatch(r"checkpoint-(\d+)", folder.name)
+        if match and (folder / TRAINER_STATE).is_file():  # which Trainer writes last
+            steps[int(match[1])] = folder
+    return steps
+
+
+def last_whole_checkpoint(run: str | os.PathLike[str]) -> Path | None:
+    """The latest checkpoint of a run that was written to its end, or None."""
+    folders = [folder for folder in Path(run).glob("checkpoint-*") if (folder / COMPLETE).is_file()]
+    return max(folders, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+
+
+def step_of(folder: Path) -> int:
+    """The training step of a checkpoint, by its folder's name or by what Trainer wrote into it."""
+    match = re.fullmatch(r"checkpoint-(\d+)", folder.resolve().name)
+    if match:
+        return int(match[1])
+    try:
+        return int(read_json(folder / TRAINER_STATE)["global_step"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"The training step of {folder} is not known: name the folder checkpoint-STEP, or give one with the "
+            "trainer_state.json that Trainer writes."
+        ) from error
