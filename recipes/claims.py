@@ -237,7 +237,7 @@ def check_training(runs: Sequence[Run], prefix: str = "reference") -> list[Claim
         np.abs(later.values["source_total"] - earlier.values["source_total"])[:, 1:]
         for earlier, later in pairwise(tables)
     ]
-    accuracy = tables[lowest].values["correct"]
+    accuracy = tables[lowest].values["accuracy"]
     return [
         Claim("C12", "contributions converge early in training", (_convergence(runs, prefix),)),
         Claim(

@@ -24,7 +24,7 @@ WORDS = {
     "source_total": "source contribution",
     "source_entropy": "entropy of source contributions",
     "target_entropy": "entropy of target contributions",
-    "correct": "accuracy",
+    "accuracy": "accuracy",
 }
 
 
@@ -184,7 +184,7 @@ def shared_prefixes(runs: Sequence[MeasuredRun]) -> list[str]:
 
 def _quantities(prefix: str) -> tuple[str, ...]:
     """What is compared: accuracy only where the prefix is the correct translation."""
-    return QUANTITIES if prefix == "reference" else tuple(name for name in QUANTITIES if name != "correct")
+    return QUANTITIES if prefix == "reference" else tuple(name for name in QUANTITIES if name != "accuracy")
 
 
 def _count(values: np.ndarray) -> int:

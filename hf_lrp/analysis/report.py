@@ -66,8 +66,8 @@ def _introduction(comparison: Comparison) -> str:
     lengths = "mixed lengths" if first.lengths is None else "{} source and {} target tokens".format(*first.lengths)
     return (
         f"<p>{first.number} sentence pairs, {escape(lengths)}. Means over sentences with {CONFIDENCE:.0%} intervals "
-        f"from {DRAWS} bootstrap draws of sentences; entropies in nats. Source contributions count from the second "
-        "step on, for at the first there is only the source.</p>"
+        f"from {DRAWS} bootstrap draws of sentences; entropies in nats. Means over steps are from the second step on, "
+        "for at the first there is only the source.</p>"
     )
 
 

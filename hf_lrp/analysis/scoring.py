@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 
 from hf_lrp.analysis.run.journal import Journal
 from hf_lrp.data.json_files import read_json, write_json
+from hf_lrp.result.quantities import from_second_step
 from hf_lrp.result.words import looks_special
 
 if TYPE_CHECKING:
@@ -125,15 +126,15 @@ class Score:
 
     Attributes:
         score: the mean of the z-scores of R_t(source), from the second step on; the lower, the more detached.
-        source_share: the mean of R_t(source) over the same steps.
-        log_probability: the mean over all steps, for comparison.
+        source_total: the mean of R_t(source) over the same steps.
+        log_probability: the mean over all steps, the first too, for comparison.
         words: of the translation, without special tokens.
         z: the mean z-score of each word's tokens; None where only the first step predicts it.
         flagged: which words are below the threshold.
     """
 
     score: float | None
-    source_share: float | None
+    source_total: float | None
     log_probability: float
     words: tuple[str, ...]
     z: tuple[float | None, ...]
@@ -157,7 +158,7 @@ def score_translation(contributions: Contributions, calibration: Calibration, th
     words = [(text, _mean(z[members == word])) for word, text in enumerate(texts) if not looks_special(text)]
     return Score(
         score=_mean(z),
-        source_share=_mean(np.where(np.isnan(z), np.nan, curve)),
+        source_total=_mean(from_second_step(curve)),
         log_probability=float(contributions.probability.double().log().mean()),
         words=tuple(text for text, _ in words),
         z=tuple(mean for _, mean in words),

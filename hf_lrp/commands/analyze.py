@@ -180,3 +180,4 @@ def _show(run: Run) -> None:
         *values, error = (found[name] for name in _COLUMNS)
         table.add_row(prefix, *("-" if value is None else f"{value:.3f}" for value in values), f"{error:.0e}")
     console.print(table)
+    console.print("Means over the steps of each sentence from the second on, then over sentences.", markup=False)

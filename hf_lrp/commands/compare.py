@@ -79,7 +79,8 @@ def _table(comparison: Comparison) -> list[str]:
         lines.append((mean.prefix, WORDS[mean.quantity], mean.run, _interval(mean.estimate), written))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return [*rows, *["* the 95 % interval excludes 0"] * bool(differences)]
+    about = "Means over the steps of each sentence from the second on, then over sentences."
+    return [*rows, *["* the 95 % interval excludes 0"] * bool(differences), about]
 
 
 def _interval(estimate: Estimate, sign: str = "") -> str:

@@ -36,7 +36,7 @@ EXAMPLES = """
 MOST_SENTENCES = 200  # to calibrate on, where the pairs' own sources are taken
 THRESHOLD = -2.0
 _KINDS = (".tsv", ".jsonl")
-_COLUMNS = ("score", "source_share", "log_probability", "flagged", "source", "translation")
+_COLUMNS = ("score", "source_total", "log_probability", "flagged", "source", "translation")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

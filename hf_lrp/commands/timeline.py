@@ -29,7 +29,7 @@ _COLUMNS = {
     "source_entropy": "entropy of source",
     "target_entropy": "entropy of prefix",
     "divergence": "KL to the last",
-    "correct": "accuracy",
+    "accuracy": "accuracy",
 }
 
 
@@ -122,6 +122,7 @@ def _show(timeline: Timeline) -> None:
     for row, step in enumerate(timeline.steps):
         table.add_row(f"{step}", *(f"{timeline.overall[name].value[row]:.4f}" for name in shown))
     console.print(table)
+    console.print("Means over the steps of each sentence from the second on, then over sentences.", markup=False)
     for name, stages in timeline.stages.items():
         if stages.first_end is None:
             text = f"no turning point: {stages.reason}"

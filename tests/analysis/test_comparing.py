@@ -71,7 +71,7 @@ class TestMeans:
 
     def test_accuracy_only_where_the_prefix_is_correct(self, tmp_path):
         comparison = compare(open_and_measure(write_run(tmp_path)))
-        assert {mean.prefix for mean in comparison.means if mean.quantity == "correct"} == {"reference"}
+        assert {mean.prefix for mean in comparison.means if mean.quantity == "accuracy"} == {"reference"}
         assert comparison.differences == ()
 
 

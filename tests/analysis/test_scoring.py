@@ -117,7 +117,7 @@ def test_a_score_agrees_with_a_slow_version():
     z = [(totals[t] - calibration.mean[min(t, 4) - 1]) / calibration.deviation[min(t, 4) - 1] for t in range(1, 6)]
     scored = score_translation(c, calibration, threshold=0.0)
     assert scored.score == pytest.approx(sum(z) / 5, rel=1e-5)
-    assert scored.source_share == pytest.approx(sum(totals[1:]) / 5, rel=1e-5)
+    assert scored.source_total == pytest.approx(sum(totals[1:]) / 5, rel=1e-5)
     assert scored.log_probability == pytest.approx(sum(math.log(p) for p in c.probability.tolist()) / 6, rel=1e-5)
     assert scored.words == ("Le", "chat", "dort", ".")
     assert scored.z[0] is None
@@ -129,7 +129,7 @@ def test_a_score_agrees_with_a_slow_version():
 def test_a_translation_of_one_token_has_no_score():
     c = make_contributions(("▁a",), ("▁x",), predict="target")
     scored = score_translation(c, calibration_of([0.5], [0.1]), threshold=-2.0)
-    assert scored.score is None and scored.source_share is None and scored.flagged == (False,)
+    assert scored.score is None and scored.source_total is None and scored.flagged == (False,)
 
 
 @pytest.mark.parametrize("changes", [{"predict": "top1"}, {"predict": "target", "level": "word"}])

@@ -43,7 +43,7 @@ def slow_version(checkpoint: str, predict: str) -> dict[str, float]:
         c = explain(model, tokenizer, source, prediction, predict=predict)
         steps = range(len(c.target_tokens))
         values["source_contribution"].append(sum(float(c.source_total[t]) for t in steps[1:]) / len(steps[1:]))
-        values["source_entropy"].append(sum(float(c.source_entropy[t]) for t in steps) / len(steps))
+        values["source_entropy"].append(sum(float(c.source_entropy[t]) for t in steps[1:]) / len(steps[1:]))
         values["target_entropy"].append(sum(float(c.target_entropy[t]) for t in steps[1:]) / len(steps[1:]))
     return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
 

@@ -26,7 +26,7 @@ def charts_of_timeline(timeline: Timeline, label: str) -> list[Chart]:
     about = f"{label}, {timeline.prefix} prefixes, {timeline.number} sentences. {about}"
     over_steps = [name for name in (DIVERGENCE, *STAGED) if name in timeline.overall]
     # Only reference prefixes are the correct translation.
-    accuracy = ["correct"] * (timeline.prefix == "reference")
+    accuracy = ["accuracy"] * (timeline.prefix == "reference")
     changes = [name for name in (CHANGE + "source_total", CHANGE + DIVERGENCE) if name in timeline.by_position]
     charts = [
         Chart(

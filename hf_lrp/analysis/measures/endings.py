@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hf_lrp.analysis.measures.metrics import use_of_source_positions
 from hf_lrp.analysis.run.store import Run
+from hf_lrp.result.quantities import source_use
 
 LAST = 6  # source tokens counted from the end
 
@@ -39,7 +39,7 @@ def read_endings(run: Run, prefix: str) -> Endings:
     seen: dict[tuple[str, int], set[str | None]] = {}
     lengths: dict[str, set[int]] = {"source": set(), "target": set()}
     for row, sentence in enumerate(run.sentences(prefix)):
-        last = use_of_source_positions(sentence.source)[-LAST:]
+        last = source_use(sentence.source)[-LAST:]
         use[row, LAST - len(last) :] = last
         for side, tokens in (("source", sentence.source_tokens), ("target", sentence.target_tokens)):
             lengths[side].add(len(tokens))

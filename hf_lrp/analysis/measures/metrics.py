@@ -1,6 +1,6 @@
-"""The quantities of the paper for a run: one pure function per definition, tables of them, and means with intervals.
+"""The quantities of the paper for a run: tables of them, and means with intervals.
 
-Steps and positions count from 1, as in the paper. `docs/metrics.md` has the formulas.
+Steps and positions count from 1, as in the paper. `hf_lrp.result.quantities` has the definitions.
 """
 
 from __future__ import annotations
@@ -13,68 +13,33 @@ import numpy as np
 
 from hf_lrp.analysis.run.store import Run, RunError, Sentence
 from hf_lrp.result.intervals import Estimate, bootstrap_mean
+from hf_lrp.result.quantities import (
+    from_second_step,
+    kl_divergence,
+    mean_over_steps,
+    source_entropy,
+    source_total,
+    source_use,
+    target_entropy,
+    token_influence,
+)
 
-QUANTITIES = ("source_total", "source_entropy", "target_entropy", "correct")
+QUANTITIES = ("source_total", "source_entropy", "target_entropy", "accuracy")
 DIVERGENCE = "divergence"  # the quantity in the tables of `influence_divergence`
 BINS = 10  # of relative positions
-# Below what sums of float32 shares resolve. A share of exactly 0 would make a divergence infinite.
-SMALLEST_SHARE = 1e-8
 
 
-# ---- definitions
+# ---- steps of a sentence
 
 
-def total_source(source: np.ndarray) -> np.ndarray:
-    """R_t(source) = sum_i R_t(x_i), `[T]`, from shares `[T, S]`; nan at step 1, where it is 1 by definition."""
-    totals = source.astype(np.float64).sum(axis=1)
-    totals[:1] = np.nan
-    return totals
-
-
-def entropy(shares: np.ndarray) -> np.ndarray:
-    """-sum_i p_i ln p_i in nats, `[T]`, with p_i = R_t(i) / sum_i R_t(i), from shares `[T, n]`.
-
-    nan where the shares are no distribution: there are none (target contributions at step 1), or one is negative.
-    """
-    exact = shares.astype(np.float64)
-    totals = exact.sum(axis=1, keepdims=True)
-    defined = (exact >= 0).all(axis=1) & (totals[:, 0] > 0)
-    p = np.divide(exact, totals, out=np.zeros_like(exact), where=defined[:, None])
-    entropies = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=1) + 0.0  # no -0.0
-    return np.where(defined, entropies, np.nan)
-
-
-def use_of_source_positions(source: np.ndarray) -> np.ndarray:
-    """source(k) -> target = S/T · sum_t R_t(x_k) / R_t(source), `[S]`, from shares `[T, S]`; the average is 1.
-
-    nan if the source has no positive share at some step, where the ratio means nothing.
-    """
-    exact = source.astype(np.float64)
-    totals = exact.sum(axis=1, keepdims=True)
-    steps, positions = exact.shape
-    if not (totals > 0).all():
-        return np.full(positions, np.nan)
-    return (exact / totals).sum(axis=0) * positions / steps
-
-
-def kl_divergence(reference: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """KL(reference || shares) = sum_i p_i ln(p_i / q_i) in nats, `[T]`, from shares `[T, n]` of both.
-
-    Rows are scaled to sum to 1. A share under `SMALLEST_SHARE` counts as that, unless both are 0, as for tokens that
-    are not yet written. nan where a share is negative or a row is empty.
-    """
-    p, q = reference.astype(np.float64), shares.astype(np.float64)
-    defined = ((p >= 0) & (q >= 0)).all(axis=1) & (p.sum(axis=1) > 0) & (q.sum(axis=1) > 0)
-    present = ((p > 0) | (q > 0)) & defined[:, None]
-    p, q = (_distributions(side, present) for side in (p, q))
-    ratios = np.divide(p, q, out=np.ones_like(p), where=present)
-    # Rounding may leave less than 0, which no divergence is.
-    return np.where(defined, np.maximum((p * np.log(ratios)).sum(axis=1), 0.0), np.nan)
-
-
-def token_influence(sentence: Sentence) -> np.ndarray:
-    """Shares of all source and prefix tokens together, `[T, S + T]`; rows sum to 1."""
-    return np.hstack([sentence.source, sentence.target])
+def quantities_of(sentence: Sentence) -> dict[str, np.ndarray]:
+    """`QUANTITIES` at each step of a sentence, `[T]`; nan where one is not defined, as R(source) at step 1."""
+    return {
+        "source_total": from_second_step(source_total(sentence.source)),
+        "source_entropy": source_entropy(sentence.source),
+        "target_entropy": target_entropy(sentence.target),
+        "accuracy": sentence.correct.astype(np.float64),
+    }
 
 
 def bin_positions(values: np.ndarray) -> np.ndarray:
@@ -88,13 +53,6 @@ def bin_positions(values: np.ndarray) -> np.ndarray:
     totals = np.bincount(bins[defined], weights=values[defined], minlength=BINS)
     counts = np.bincount(bins[defined], minlength=BINS)
     return np.divide(totals, counts, out=np.full(BINS, np.nan), where=counts > 0)
-
-
-def _distributions(shares: np.ndarray, present: np.ndarray) -> np.ndarray:
-    """Rows of `[T, n]` as distributions over the entries that are present; 0 elsewhere."""
-    raised = np.where(present, np.maximum(shares, SMALLEST_SHARE), 0.0)
-    totals = raised.sum(axis=1, keepdims=True)
-    return np.divide(raised, totals, out=raised, where=totals > 0)
 
 
 # ---- tables
@@ -112,7 +70,7 @@ class Table:
         positions: `[P]`: 1 .. T, or the middles of `BINS` bins of relative positions between 0 and 1.
         values: by quantity `[n, P]`; nan where a sentence has no value. What a model writes may be longer or shorter
             than T: there is no value after its end, and steps after T count in `means` only.
-        means: by quantity `[n]`: the mean over all steps of the sentence where the quantity is defined.
+        means: by quantity `[n]`: the mean over the steps of the sentence from the second on.
         source_axis: `[S or BINS]`, likewise for the source.
         source_position: `[n, S or BINS]`, source(k) -> target; empty in tables of divergences.
     """
@@ -134,14 +92,8 @@ def read_table(run: Run, prefix: str) -> Table:
     sources = _positions(run.lengths, side=0)
     use = np.full((run.number, len(sources)), np.nan)
     for row, sentence in enumerate(run.sentences(prefix)):
-        quantities = {
-            "source_total": total_source(sentence.source),
-            "source_entropy": entropy(sentence.source),
-            "target_entropy": entropy(sentence.target),
-            "correct": sentence.correct.astype(np.float64),
-        }
-        _fill(table, row, sentence.pair, quantities)
-        of_positions = use_of_source_positions(sentence.source)
+        _fill(table, row, sentence.pair, quantities_of(sentence))
+        of_positions = source_use(sentence.source)
         use[row] = bin_positions(of_positions) if table.relative else of_positions
     return replace(table, source_axis=sources, source_position=use)
 
@@ -158,7 +110,8 @@ def influence_divergence(run: Run, reference: Run, prefix: str) -> Table:
     """
     table = _empty_table(run, prefix, (DIVERGENCE,))
     for row, (ours, theirs) in enumerate(_same_sentences(run, reference, prefix)):
-        _fill(table, row, ours.pair, {DIVERGENCE: kl_divergence(token_influence(theirs), token_influence(ours))})
+        influences = [token_influence(sentence.source, sentence.target) for sentence in (theirs, ours)]
+        _fill(table, row, ours.pair, {DIVERGENCE: kl_divergence(*influences)})
     return table
 
 
@@ -186,9 +139,7 @@ def _fill(table: Table, row: int, pair: int, quantities: dict[str, np.ndarray]) 
     for name, steps in quantities.items():
         by_position = bin_positions(steps) if table.relative else steps[: len(table.positions)]
         table.values[name][row, : len(by_position)] = by_position
-        defined = steps[~np.isnan(steps)]
-        if len(defined):
-            table.means[name][row] = defined.mean()
+        table.means[name][row] = mean_over_steps(steps)
 
 
 def _same_sentences(run: Run, other: Run, prefix: str) -> Iterator[tuple[Sentence, Sentence]]:
@@ -226,7 +177,7 @@ def by_position(table: Table, quantity: str) -> Estimate:
 
 
 def overall(table: Table, quantity: str) -> Estimate:
-    """The mean over sentences of their means over steps, floats, with a bootstrap interval."""
+    """The mean over sentences of their means over steps from the second on, floats, with a bootstrap interval."""
     return bootstrap_mean(table.means[quantity])
 
 
@@ -250,14 +201,17 @@ def paired_difference(table: Table, other: Table, quantity: str) -> tuple[Estima
 
 
 def paired_change(earlier: Table, later: Table, quantity: str) -> tuple[Estimate, Estimate]:
-    """Means over sentences of |later - earlier|, by position and overall (the mean over a sentence's positions).
+    """Means over sentences of |later - earlier|, by position and overall: the mean over a sentence's positions.
+
+    Overall, the first position is left out as in all means over steps, except where positions are relative.
 
     Unlike a difference of means, it also sees changes that go up in one sentence and down in another.
     """
     rows, later_rows = _align(earlier, later)
     changes = np.abs(later.values[quantity][later_rows] - earlier.values[quantity][rows])
-    counts = (~np.isnan(changes)).sum(axis=1)
-    means = np.divide(np.nansum(changes, axis=1), counts, out=np.full(len(changes), np.nan), where=counts > 0)
+    counted = changes if earlier.relative else changes[:, 1:]
+    counts = (~np.isnan(counted)).sum(axis=1)
+    means = np.divide(np.nansum(counted, axis=1), counts, out=np.full(len(changes), np.nan), where=counts > 0)
     return bootstrap_mean(changes), bootstrap_mean(means)
 
 

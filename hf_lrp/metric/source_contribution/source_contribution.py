@@ -36,10 +36,11 @@ Args:
     predict: "top1" explains the most probable token of each step (the paper), "target" the translation's own.
     progress: show a progress bar.
 Returns:
-    source_contribution: mean of R_t(source), between 0 and 1, from the second step on (at the first it is always 1).
+    source_contribution: mean of R_t(source), between 0 and 1.
     source_entropy: mean entropy of the source tokens' contributions, in nats.
-    target_entropy: mean entropy of the prefix tokens' contributions, in nats, from the second step on.
-    Means are over the steps of a sentence, then over sentences.
+    target_entropy: mean entropy of the prefix tokens' contributions, in nats.
+    Means are over the steps of a sentence from the second on, then over sentences: at the first step there is no
+    prefix, and R(source) is always 1.
 Examples:
     >>> metric = evaluate.load(path)
     >>> metric.compute(predictions=["Le chat dort."], sources=["The cat sleeps."], model="path/to/model")
@@ -69,7 +70,6 @@ class SourceContribution(evaluate.Metric):
         predict: str = "top1",
         progress: bool = False,
     ) -> dict[str, float]:
-        from hf_lrp.analysis.measures.metrics import entropy, total_source
         from hf_lrp.explaining.loading import load_checkpoint
 
         if model is None or (tokenizer is None and not isinstance(model, str)):
@@ -81,15 +81,17 @@ class SourceContribution(evaluate.Metric):
             model, tokenizer, list(sources), list(predictions), predict=predict, progress=progress
         )
         assert isinstance(results, list)
-        sides = [(result.source.numpy(), result.target.numpy()) for result in results]
         return {
-            "source_contribution": _mean([total_source(source) for source, _ in sides]),
-            "source_entropy": _mean([entropy(source) for source, _ in sides]),
-            "target_entropy": _mean([entropy(target) for _, target in sides]),
+            "source_contribution": _mean([result.source_total for result in results]),
+            "source_entropy": _mean([result.source_entropy for result in results]),
+            "target_entropy": _mean([result.target_entropy for result in results]),
         }
 
 
-def _mean(curves: list[np.ndarray]) -> float:
+def _mean(curves: list[Any]) -> float:
     """The mean over sentences of the means over steps; nan if nothing is defined, as for one-token translations."""
-    means = [curve[~np.isnan(curve)].mean() for curve in curves if not np.isnan(curve).all()]
-    return float(np.mean(means)) if means else float("nan")
+    from hf_lrp.result.quantities import mean_over_steps
+
+    means = np.array([mean_over_steps(curve) for curve in curves])
+    defined = means[~np.isnan(means)]
+    return float(defined.mean()) if len(defined) else float("nan")

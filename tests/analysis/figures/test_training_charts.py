@@ -51,8 +51,8 @@ def test_figures_of_training():
     assert [panel.name for panel in charts["8"].panels] == ["source_entropy", "target_entropy"]
     last = charts["9"].panels[0].curves[-1]
     assert (last.step, last.x.tolist()) == (800, [1, 2, 3, 4, 5])
-    np.testing.assert_array_equal(last.value, timeline.by_position["correct"].value[-1])
-    assert [panel.name for panel in charts["11"].panels] == [DIVERGENCE, *STAGED, "correct"]
+    np.testing.assert_array_equal(last.value, timeline.by_position["accuracy"].value[-1])
+    assert [panel.name for panel in charts["11"].panels] == [DIVERGENCE, *STAGED, "accuracy"]
     assert all("base, reference prefixes, 7 sentences" in chart.caption for chart in charts.values())
 
 

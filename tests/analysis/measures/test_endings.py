@@ -6,8 +6,8 @@ import numpy as np
 from example_run import make_sentence, write_run
 
 from hf_lrp.analysis.measures.endings import LAST, read_endings
-from hf_lrp.analysis.measures.metrics import use_of_source_positions
 from hf_lrp.analysis.run.store import Run, write_shard
+from hf_lrp.result.quantities import source_use
 
 
 def write_with_eos(folder, lengths) -> Run:
@@ -45,4 +45,4 @@ def test_use_of_the_last_source_tokens(tmp_path):
     use = read_endings(run, "reference").last_source_use
     assert np.isnan(use).sum(axis=1).tolist() == [LAST - 4, LAST - 3, 0]
     for row, sentence in zip(use, run.sentences("reference"), strict=True):
-        np.testing.assert_array_equal(row[~np.isnan(row)], use_of_source_positions(sentence.source)[-LAST:])
+        np.testing.assert_array_equal(row[~np.isnan(row)], source_use(sentence.source)[-LAST:])

@@ -15,23 +15,20 @@ from hf_lrp.analysis.measures.metrics import (
     QUANTITIES,
     bin_positions,
     by_position,
-    entropy,
     influence_divergence,
-    kl_divergence,
     overall,
     paired_change,
     paired_difference,
     read_table,
     source_positions,
-    total_source,
-    use_of_source_positions,
 )
 from hf_lrp.analysis.run.store import RunError, Sentence
+from hf_lrp.result.quantities import source_use
 
 NAN = math.nan
 
 
-# ---- definitions
+# ---- steps
 
 
 def slow_quantities(sentence: Sentence) -> dict[str, list[float]]:
@@ -45,55 +42,8 @@ def slow_quantities(sentence: Sentence) -> dict[str, list[float]]:
         values["source_total"].append(total if t else NAN)
         values["source_entropy"].append(-math.fsum(r / total * math.log(r / total) for r in source))
         values["target_entropy"].append(-math.fsum(r / prefix * math.log(r / prefix) for r in target) if t else NAN)
-        values["correct"].append(float(sentence.correct[t]))
+        values["accuracy"].append(float(sentence.correct[t]))
     return values
-
-
-def test_total_of_the_source_starts_at_the_second_step() -> None:
-    np.testing.assert_array_equal(total_source(np.array([[0.5, 0.5], [0.25, 0.25]])), [NAN, 0.5])
-
-
-def test_entropy_by_hand() -> None:
-    shares = np.array([[0.25, 0.25, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0], [0.5, -0.1, 0.1], [0.2, 0.2, 0.2]])
-    np.testing.assert_allclose(entropy(shares), [math.log(2), 0.0, NAN, NAN, math.log(3)], rtol=1e-15, atol=0)
-
-
-def test_entropy_of_float32_shares_is_computed_in_float64() -> None:
-    shares = np.random.default_rng(0).random((3, 500)).astype(np.float32)
-    exact = [
-        -math.fsum((float(r) / s) * math.log(float(r) / s) for r in row) for row in shares if (s := math.fsum(row))
-    ]
-    np.testing.assert_allclose(entropy(shares), exact, rtol=1e-13)
-
-
-def test_use_of_source_positions_by_hand() -> None:
-    # Steps use positions 1 and 2 as 1:3 and 1:1 of what the source gives: (1/4 + 1/2) · 2/2 and (3/4 + 1/2) · 2/2.
-    np.testing.assert_allclose(use_of_source_positions(np.array([[0.2, 0.6], [0.1, 0.1]])), [0.75, 1.25])
-
-
-def test_use_of_source_positions_is_1_on_average() -> None:
-    use = use_of_source_positions(make_sentence(lengths=(7, 3)).source)
-    assert use.mean() == pytest.approx(1, abs=1e-12)
-    assert len(set(use)) == 7
-
-
-def test_use_of_source_positions_needs_a_source_that_counts() -> None:
-    assert np.isnan(use_of_source_positions(np.array([[0.2, 0.6], [0.0, 0.0]]))).all()
-
-
-def test_divergence_by_hand() -> None:
-    p, q = np.array([[0.5, 0.5, 0.0]]), np.array([[0.5, 1.5, 0.0]])  # the second is scaled to 1/4, 3/4
-    np.testing.assert_allclose(kl_divergence(p, q), [0.5 * math.log(2) + 0.5 * math.log(2 / 3)], rtol=1e-12)
-    np.testing.assert_allclose(kl_divergence(q, p), [0.25 * math.log(1 / 2) + 0.75 * math.log(3 / 2)], rtol=1e-12)
-
-
-def test_divergence_is_0_only_for_the_same_and_never_infinite() -> None:
-    p = np.array([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]])
-    q = np.array([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [-0.2, 0.7, 0.5]])
-    same, disjoint, undefined = kl_divergence(p, q)
-    assert same == 0
-    assert disjoint == pytest.approx(math.log(1e8), rel=1e-5)
-    assert math.isnan(undefined)
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 10, 13, 23, 100])
@@ -121,7 +71,7 @@ def test_table_of_equal_lengths_equals_the_slow_version(tmp_path: Path) -> None:
         for name in QUANTITIES:
             expected = np.array([values[name] for values in slow])
             np.testing.assert_allclose(table.values[name], expected, rtol=1e-9)
-            np.testing.assert_allclose(table.means[name], np.nanmean(expected, axis=1), rtol=1e-9)
+            np.testing.assert_allclose(table.means[name], np.nanmean(expected[:, 1:], axis=1), rtol=1e-9)
 
 
 def test_table_of_mixed_lengths_has_bins_and_means_over_steps(tmp_path: Path) -> None:
@@ -133,8 +83,8 @@ def test_table_of_mixed_lengths_has_bins_and_means_over_steps(tmp_path: Path) ->
     for row, sentence in enumerate(run.sentences("reference")):
         for name, steps in slow_quantities(sentence).items():
             np.testing.assert_allclose(table.values[name][row], bin_positions(np.array(steps)), rtol=1e-9)
-            assert table.means[name][row] == pytest.approx(np.nanmean(steps), rel=1e-9)
-        use = use_of_source_positions(sentence.source)
+            assert table.means[name][row] == pytest.approx(np.nanmean(steps[1:]), rel=1e-9)
+        use = source_use(sentence.source)
         np.testing.assert_array_equal(table.source_position[row], bin_positions(use))
 
 
@@ -142,16 +92,17 @@ def test_own_translations_of_other_lengths_have_no_value_after_their_end(tmp_pat
     lengths = [(4, 3), (4, 5), (4, 8)]
     sentences = [make_sentence(n, "model", lengths=size) for n, size in enumerate(lengths)]
     table = read_table(write_sentences(tmp_path, sentences), "model")
-    assert (~np.isnan(table.values["correct"])).sum(axis=1).tolist() == [3, 5, 5]
+    assert (~np.isnan(table.values["accuracy"])).sum(axis=1).tolist() == [3, 5, 5]
     for row, sentence in enumerate(sentences):
-        assert table.means["correct"][row] == pytest.approx(sentence.correct.mean())  # of all steps
+        assert table.means["accuracy"][row] == pytest.approx(sentence.correct[1:].mean())  # of all but the first
 
 
-def test_one_step_has_no_total_of_the_source(tmp_path: Path) -> None:
+def test_one_step_has_no_means(tmp_path: Path) -> None:
     run = write_run(tmp_path, lengths=(3, 1), number=2)
     table = read_table(run, "reference")
-    assert np.isnan(table.means["source_total"]).all() and np.isnan(overall(table, "source_total").value)
-    assert not np.isnan(table.means["source_entropy"]).any()
+    for name in QUANTITIES:  # means leave the first step out
+        assert np.isnan(table.means[name]).all() and np.isnan(overall(table, name).value)
+    assert not np.isnan(table.values["source_entropy"]).any()
 
 
 # ---- estimates
@@ -179,10 +130,10 @@ def test_difference_is_paired_by_sentence_whatever_the_order(tmp_path: Path) -> 
     expected = after.values["source_entropy"][::-1] - before.values["source_entropy"]
     positions, total = paired_difference(after, before, "source_entropy")
     np.testing.assert_allclose(positions.value, expected.mean(axis=0), rtol=1e-9)
-    assert total.value == pytest.approx(expected.mean())
+    assert total.value == pytest.approx(expected[:, 1:].mean())
     change, total_change = paired_change(before, after, "source_entropy")
     np.testing.assert_allclose(change.value, np.abs(expected).mean(axis=0), rtol=1e-9)
-    assert total_change.value == pytest.approx(np.abs(expected).mean())
+    assert total_change.value == pytest.approx(np.abs(expected[:, 1:]).mean())
 
 
 def test_pairing_shows_effects_that_two_separate_intervals_hide(tmp_path: Path) -> None:
@@ -198,10 +149,10 @@ def test_runs_of_other_sentences_are_refused(tmp_path: Path) -> None:
     few = read_table(write_run(tmp_path / "few", number=3, label="few"), "reference")
     many = read_table(write_run(tmp_path / "many", number=5, label="many"), "reference")
     with pytest.raises(RunError, match="'few' and 'many': 0 of 3 sentences.* 2 of 5 .*Evaluate both on the same"):
-        paired_difference(few, many, "correct")
+        paired_difference(few, many, "accuracy")
     longer = read_table(write_run(tmp_path / "longer", number=3, lengths=(4, 6)), "reference")
     with pytest.raises(RunError, match="other lengths"):
-        paired_change(few, longer, "correct")
+        paired_change(few, longer, "accuracy")
 
 
 # ---- divergence
@@ -217,7 +168,7 @@ def test_divergence_of_runs_equals_the_slow_version(tmp_path: Path) -> None:
             q = [float(r) for r in [*ours.source[t], *ours.target[t, :t]]]
             slow = math.fsum(a / sum(p) * math.log(a / sum(p) / (b / sum(q))) for a, b in zip(p, q, strict=True))
             assert table.values[DIVERGENCE][row, t] == pytest.approx(slow, rel=1e-6)
-    assert overall(table, DIVERGENCE).value == pytest.approx(table.values[DIVERGENCE].mean())
+    assert overall(table, DIVERGENCE).value == pytest.approx(table.values[DIVERGENCE][:, 1:].mean())
     assert by_position(table, DIVERGENCE).value.min() > 0
 
 

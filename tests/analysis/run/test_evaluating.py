@@ -90,9 +90,9 @@ def test_metrics_are_means_over_sentences_of_means_over_steps(finished):
             steps = range(1, len(source))  # without the first one
             expected["total"].append(np.mean([source[t].sum() for t in steps]))
             expected["target"].append(np.mean([slow_entropy(target[t]) for t in steps]))
-            expected["source"].append(np.mean([slow_entropy(row) for row in source]))
-            expected["start"].append(np.mean(sentence.start.astype(float)))
-            expected["correct"].append(np.mean(sentence.correct))
+            expected["source"].append(np.mean([slow_entropy(source[t]) for t in steps]))
+            expected["start"].append(np.mean(sentence.start[1:].astype(float)))
+            expected["correct"].append(np.mean(sentence.correct[1:]))
         found = run.metrics[prefix]
         names = {
             "source_total": "total",
