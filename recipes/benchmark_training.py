@@ -42,9 +42,9 @@ from transformers import (
     TrainerControl,
 )
 
+from hf_lrp.data.configs import IGNORED_LABEL
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.pairs import load_pairs
-from hf_lrp.explaining.inputs import IGNORED_LABEL
 from hf_lrp.explaining.loading import load_checkpoint
 from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import TokenBudgetBatchSampler, collate

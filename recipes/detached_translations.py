@@ -30,7 +30,8 @@ from hf_lrp.analysis.scoring import Calibration, calibrate
 from hf_lrp.commands.score import THRESHOLD
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.pairs import load_pairs, nested_subset
-from hf_lrp.explaining.inputs import Vocabulary, read_sources
+from hf_lrp.data.vocabulary import Vocabulary
+from hf_lrp.explaining.inputs import read_sources
 from hf_lrp.explaining.loading import load_checkpoint
 from hf_lrp.explaining.prefixes import Openings, generate_targets
 from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate

@@ -183,8 +183,8 @@ def translate_and_measure(
 
     A row's `curve` is R_t(source) of the translation; `kept`: the tokenizer splits its text as the model wrote it.
     """
+    from hf_lrp.data.vocabulary import Vocabulary
     from hf_lrp.explaining.explain import explain
-    from hf_lrp.explaining.inputs import Vocabulary
 
     vocabulary = Vocabulary(model, tokenizer)
     with tqdm(total=len(sources), desc="Calibrating", unit="sentence", disable=not progress) as bar:

@@ -12,15 +12,10 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
+from hf_lrp.data.configs import generation_config_of
+from hf_lrp.data.vocabulary import Vocabulary
 from hf_lrp.explaining.audio import read_audio
-from hf_lrp.explaining.inputs import (
-    Described,
-    Sources,
-    Vocabulary,
-    generation_config_of,
-    read_predictions,
-    read_sources,
-)
+from hf_lrp.explaining.inputs import Described, Sources, read_predictions, read_sources
 from hf_lrp.explaining.memory import generation_batch_size, memory_limit
 from hf_lrp.explaining.prefixes import (
     Openings,

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from torch import Tensor
 
+from hf_lrp.data.configs import IGNORED_LABEL
+from hf_lrp.data.vocabulary import Side, Vocabulary
 from hf_lrp.result.words import group_words
-
-Side = Literal["source", "target"]
-IGNORED_LABEL = -100
 
 
 class Described(NamedTuple):
@@ -34,200 +31,6 @@ class Sources(NamedTuple):
     describe: Callable[[Tensor], Described]
 
 
-class TargetForm(NamedTuple):
-    """Language and task codes that a tokenizer puts before and after a target."""
-
-    before: tuple[int, ...] = ()
-    after: tuple[int, ...] = ()
-
-
-def generation_config_of(model: PreTrainedModel) -> GenerationConfig:
-    """A model's generation config; what its config says, for models that cannot generate."""
-    config = getattr(model, "generation_config", None)
-    return GenerationConfig.from_model_config(model.config) if config is None else config
-
-
-class Vocabulary:
-    """A model's token ids, and their texts where there is a tokenizer."""
-
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> None:
-        if tokenizer is not None and not hasattr(tokenizer, "convert_ids_to_tokens"):
-            raise TypeError(
-                f"tokenizer must be a transformers tokenizer, a processor with one, or None, got "
-                f"{type(tokenizer).__name__}."
-            )
-        config, generation = model.config, generation_config_of(model)
-        self.tokenizer = tokenizer
-        self.pad: int | None = config.pad_token_id
-        self.ends = as_set(generation.eos_token_id) or as_set(config.eos_token_id)
-        # T5 has neither: it knows only distances between positions
-        self.limit: int | None = getattr(
-            config, "max_target_positions", getattr(config, "max_position_embeddings", None)
-        )
-        self.sizes = {
-            "source": len(cast(nn.Embedding, model.get_input_embeddings()).weight),
-            "target": len(cast(nn.Linear, model.get_output_embeddings()).weight),
-        }
-        self._generation_codes = _generation_codes(generation)
-
-    def encode(self, texts: Sequence[str], side: Side) -> list[list[int]]:
-        """Token ids with special tokens, not truncated; targets without language and task codes."""
-        if self.tokenizer is None:
-            raise ValueError(
-                f"The {side} is text, but there is no tokenizer: pass the model's tokenizer, or token ids."
-            )
-        for number, text in enumerate(texts):
-            if not text.strip():
-                raise ValueError(f"{side} {number} is empty: there is nothing to explain. Remove it or give it text.")
-        if side == "source":
-            encoded = self.tokenizer(list(texts), truncation=False, padding=False, verbose=False)
-            return [list(ids) for ids in encoded["input_ids"]]
-        return [self._without_codes(ids) for ids in self._encode_targets(list(texts))]
-
-    def _encode_targets(self, texts: list[str], **options: Any) -> list[list[int]]:
-        tokenizer: Any = self.tokenizer
-        if _is_fsmt(tokenizer):
-            return [_encode_target_of_fsmt(tokenizer, text, **options) for text in texts]
-        with _some_target_language(tokenizer):
-            encoded = tokenizer(text_target=texts, truncation=False, padding=False, verbose=False, **options)
-        return [list(ids) for ids in encoded["input_ids"]]
-
-    def _without_codes(self, ids: list[int]) -> list[int]:
-        """Target ids as the tokenizer gives them, without codes in front of the text and behind its end."""
-        form = self._form
-        first = next((n for n, i in enumerate(ids) if i not in self.codes and i not in self.ends), len(ids))
-        front = [i for i in ids[:first] if i not in form.before]
-        stop = len(ids) - len(form.after) if form.after and tuple(ids[-len(form.after) :]) == form.after else len(ids)
-        return front + ids[first:stop]
-
-    @cached_property
-    def _form(self) -> TargetForm:
-        """Codes that the tokenizer puts around a target, be its language known or not."""
-        if self.tokenizer is None:
-            return TargetForm()
-        whole, plain = (self._encode_targets(["a"], add_special_tokens=added)[0] for added in (True, False))
-        places = [n for n in range(len(whole)) if plain and whole[n : n + len(plain)] == plain]
-        if not places:
-            return TargetForm()
-        named = _named_ids(self.tokenizer)
-        before, after = whole[: places[0]], whole[places[0] + len(plain) :]
-        return TargetForm(tuple(i for i in before if i not in named), tuple(i for i in after if i not in named))
-
-    @property
-    def knows_language(self) -> bool:
-        """False where the tokenizer has target languages and none is set."""
-        return getattr(self.tokenizer, "tgt_lang", "") is not None
-
-    @property
-    def lacks_language(self) -> bool:
-        """Whether the decoder is told a language first that the tokenizer does not know."""
-        return not self.knows_language and bool(self._form.before)
-
-    @property
-    def form(self) -> TargetForm:
-        """Codes that the tokenizer puts around a target, as far as it knows the target's language."""
-        return self._form if self.knows_language else TargetForm()
-
-    @cached_property
-    def codes(self) -> set[int]:
-        """Ids of language and task codes: tokens that no text has, and that are given rather than predicted."""
-        if not any(self._form):
-            return self._generation_codes
-        return self._generation_codes | (self._special - _named_ids(self.tokenizer))
-
-    @cached_property
-    def _special(self) -> set[int]:
-        tokenizer = self.tokenizer
-        if tokenizer is None:
-            return {i for i in (self.pad, *self.ends) if i is not None} | self._generation_codes
-        marked = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
-        # M2M100 does not count its language codes among its special tokens
-        languages = getattr(tokenizer, "lang_code_to_id", {}).values()
-        return {*tokenizer.all_special_ids, *marked, *languages}
-
-    def tokens(self, ids: Tensor, side: Side) -> tuple[str, ...]:
-        """The pieces that ids [n] stand for; an id itself where no tokenizer knows it."""
-        tokenizer: Any = self.tokenizer
-        if tokenizer is None:
-            return tuple(str(i) for i in ids.tolist())
-        separate = getattr(tokenizer, "separate_vocabs", _is_fsmt(tokenizer))  # Marian may have two vocabularies too
-        if side == "source" and separate:
-            known = {i: piece for piece, i in tokenizer.encoder.items()}
-            pieces = [known.get(i) for i in ids.tolist()]
-        else:
-            pieces = tokenizer.convert_ids_to_tokens(ids.tolist())
-        return tuple(str(i) if piece is None else str(piece) for i, piece in zip(ids.tolist(), pieces, strict=True))
-
-    def is_special(self, ids: Tensor) -> list[bool]:
-        """Which of ids [n] are no text: the end of the sentence, language codes, times of a transcript."""
-        added = () if self.tokenizer is None else self.tokenizer.added_tokens_decoder
-        return [i in self._special or i in added for i in ids.tolist()]
-
-    def describe(self, ids: Tensor) -> Described:
-        """Tokens and words of source ids [S]."""
-        tokens = self.tokens(ids, "source")
-        return Described(tokens, ids, group_words(tokens, self.is_special(ids)))
-
-    def check(self, ids: list[int], side: Side, number: int) -> Tensor:
-        """One sentence's ids as a tensor [n]; raises if they cannot be put into the model."""
-        size = self.sizes[side]
-        wrong = [i for i in ids if not 0 <= i < size]
-        if wrong:
-            raise ValueError(
-                f"{side} {number} has the token id {wrong[0]}, but the model's vocabulary has ids 0 to {size - 1}. "
-                "Does the tokenizer belong to this model?"
-            )
-        if self.limit is not None and len(ids) > self.limit:
-            raise ValueError(
-                f"{side} {number} has {len(ids)} tokens, but the model has only {self.limit} positions. Split it "
-                "into shorter sentences."
-            )
-        return torch.tensor(ids)
-
-
-def as_set(ids: int | Sequence[int] | None) -> set[int]:
-    """Token ids of a config, which may be one, several or none."""
-    if ids is None:
-        return set()
-    return {ids} if isinstance(ids, int) else set(ids)
-
-
-def _generation_codes(generation: Any) -> set[int]:
-    """Language and task codes that the generation configs of Whisper and SeamlessM4T list."""
-    names = ("lang_to_id", "task_to_id", "text_decoder_lang_to_code_id")
-    codes = {i for name in names for i in (getattr(generation, name, None) or {}).values()}
-    return codes | as_set(getattr(generation, "no_timestamps_token_id", None))
-
-
-def _named_ids(tokenizer: Any) -> set[int]:
-    """Special tokens with a role of their own: the ends of sentences, padding, and so on."""
-    return set(tokenizer.convert_tokens_to_ids([str(token) for token in tokenizer.special_tokens_map.values()]))
-
-
-def _is_fsmt(tokenizer: Any) -> bool:
-    return hasattr(tokenizer, "tgt_vocab_size")
-
-
-def _encode_target_of_fsmt(tokenizer: Any, text: str, add_special_tokens: bool = True) -> list[int]:
-    """FSMT's tokenizer itself looks targets up in the source vocabulary."""
-    of_target = {piece: i for i, piece in tokenizer.decoder.items()}
-    pieces = [*tokenizer.tokenize(text), *([tokenizer.sep_token] if add_special_tokens else [])]
-    return [of_target.get(piece, of_target[tokenizer.unk_token]) for piece in pieces]
-
-
-@contextmanager
-def _some_target_language(tokenizer: Any) -> Iterator[None]:
-    """A tokenizer that needs a target language and has none takes the source language meanwhile."""
-    if getattr(tokenizer, "tgt_lang", "") is not None:
-        yield
-        return
-    try:
-        tokenizer.tgt_lang = getattr(tokenizer, "src_lang", None)
-        yield
-    finally:
-        tokenizer.tgt_lang = None
-
-
 def read_sources(given: Any, vocabulary: Vocabulary) -> Sources:
     """Source sentences as token ids [S] without padding."""
     sentences, single = read_sentences(given, vocabulary, "source")
@@ -236,7 +39,13 @@ def read_sources(given: Any, vocabulary: Vocabulary) -> Sources:
         if not ids:
             raise ValueError(f"source {number} has no tokens: there is nothing to explain.")
         items.append(vocabulary.check(ids, "source", number))
-    return Sources("input_ids", items, single, vocabulary.describe)
+    return Sources("input_ids", items, single, partial(describe_tokens, vocabulary))
+
+
+def describe_tokens(vocabulary: Vocabulary, ids: Tensor) -> Described:
+    """Tokens and words of source ids [S]."""
+    tokens = vocabulary.tokens(ids, "source")
+    return Described(tokens, ids, group_words(tokens, vocabulary.is_special(ids)))
 
 
 def read_sentences(given: Any, vocabulary: Vocabulary, side: Side) -> tuple[list[list[int]], bool]:

@@ -10,6 +10,8 @@ import torch
 from accelerate.utils.modeling import convert_file_size_to_int
 from transformers import PreTrainedModel
 
+from hf_lrp.data.configs import position_limit, vocabulary_sizes
+
 # Without a limit by the user, this share of the memory that is free at the moment.
 FREE_SHARE = 0.5
 LARGEST_BATCH = 64
@@ -33,7 +35,7 @@ def generation_batch_size(model: PreTrainedModel, longest: int, beams: int, limi
     item = next(model.parameters()).element_size()
     layers = config.num_decoder_layers if hasattr(config, "num_decoder_layers") else config.decoder_layers
     width = config.num_heads * config.d_kv if hasattr(config, "d_kv") else config.hidden_size  # d_kv: T5's
-    written = min(3 * longest + 20, getattr(config, "max_target_positions", math.inf))  # that generation may write
+    written = min(3 * longest + 20, position_limit(model) or math.inf)  # that generation may write
     cache = 2 * layers * (longest + written) * width
-    scores = 8 * model.get_output_embeddings().weight.shape[0]  # logits and what beam search keeps of them
+    scores = 8 * vocabulary_sizes(model)["target"]  # logits and what beam search keeps of them
     return max(1, min(LARGEST_BATCH, limit // (item * beams * (cache + scores))))

@@ -12,7 +12,9 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import LogitsProcessor, PreTrainedModel
 
-from hf_lrp.explaining.inputs import Sources, Vocabulary, as_set, generation_config_of, read_sentences
+from hf_lrp.data.configs import START_UNKNOWN, as_list, generation_config_of, position_limit, start_token
+from hf_lrp.data.vocabulary import Vocabulary
+from hf_lrp.explaining.inputs import Sources, read_sentences
 
 
 class Prefix(NamedTuple):
@@ -45,13 +47,19 @@ class Openings:
         form = vocabulary.form
         self.vocabulary = vocabulary
         self.chosen: int | None = options.get("forced_bos_token_id")
-        self.start = _first([options.get("decoder_start_token_id"), *_values(configs, "decoder_start_token_id")])
+        self.start = _first(
+            [
+                options.get("decoder_start_token_id"),
+                getattr(configs[0], "decoder_start_token_id", None),
+                start_token(model),
+            ]
+        )
         # mBART-25 starts with the language code that stands behind its labels
         self.start_of_language = form.after[-1] if form.after else None
         bos = _first([self.chosen, *_values(configs, "forced_bos_token_id")])
         codes = [i for i in form.before if i != self.start and i not in vocabulary.ends]
         self.forced = codes if bos is None else [bos]
-        self.written_ends = as_set(options.get("eos_token_id", (configs[0] or configs[1]).eos_token_id))
+        self.written_ends = set(as_list(options.get("eos_token_id", (configs[0] or configs[1]).eos_token_id)))
 
     def read(self, ids: list[int], number: int) -> Prefix:
         """The prefix of target ids that come with or without start token, forced tokens and a code after the end."""
@@ -76,10 +84,7 @@ class Openings:
         start = _first([self.start, found, self.start_of_language])
         if start is None:
             language = "" if self.vocabulary.knows_language else ", or set tokenizer.tgt_lang to the target's language"
-            raise ValueError(
-                "model.config.decoder_start_token_id is not set, so the first decoder input is unknown. Set it to the "
-                f"token the model was trained to start with{language}."
-            )
+            raise ValueError(f"{START_UNKNOWN}{language}.")
         return start
 
     def _part_code_after_end(self, ids: list[int]) -> tuple[list[int], int | None]:
@@ -197,7 +202,7 @@ def _audio_inputs(
     """Features of one length, and settings that make Whisper return all tokens, also those it opens with."""
     settings: dict[str, Any] = {"force_unique_generate_call": True}
     if not _has_length_limit(model, options):
-        settings["max_length"] = model.config.max_target_positions
+        settings["max_length"] = position_limit(model)
     features = torch.stack(batch).to(model.dtype)
     mask = features.new_ones(len(features), features.shape[-1], dtype=torch.long)
     return {"input_features": features, "attention_mask": mask}, settings

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from hf_lrp.explaining.inputs import IGNORED_LABEL
+from hf_lrp.data.configs import IGNORED_LABEL
 
 TARGET_FACTOR = 1.5  # a micro-batch has up to this many times as many target tokens as its budget of source tokens
 

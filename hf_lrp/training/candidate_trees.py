@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from hf_lrp.training.candidates import position_limit, start_token
+from hf_lrp.data.configs import position_limit, require_start_token
 
 _ROW = 96  # nodes of a row, unless one candidate has more: longer rows share more, shorter ones attend to less
 _EVEN = 0.9  # within a chunk, the shortest row has at least this share of the longest one's nodes,
@@ -101,7 +101,7 @@ def _grow_trees(source: int, candidates: Sequence[Tensor], model: PreTrainedMode
         if tree is None or len(tree.inputs) + len(ids) - len(nodes) > limit:
             if tree is not None:
                 yield tree
-            tree = Tree(source, [start_token(model)], [0], [0], [], [], [])
+            tree = Tree(source, [require_start_token(model)], [0], [0], [], [], [])
             nodes, edges = [0], []
         for depth in range(len(nodes), len(ids)):
             tree.inputs.append(ids[depth - 1])

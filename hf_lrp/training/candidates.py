@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 
+from hf_lrp.data.configs import position_limit, require_end_tokens, require_start_token
+
 _BELOW_ONE = 1 - 1e-12  # what is below 1 also after rounding
 _ALIVE = 0.85  # of the rows in the cache; if fewer go on, the others are taken out
 
@@ -77,12 +79,6 @@ def _limit(model: PreTrainedModel, length: int) -> int:
     return limit if positions is None else min(limit, positions)
 
 
-def position_limit(model: PreTrainedModel) -> int | None:
-    """How many positions the decoder has; None: no limit is known."""
-    config = model.config
-    return getattr(config, "max_target_positions", getattr(config, "max_position_embeddings", None))
-
-
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; afterwards each module has its own mode again."""
@@ -104,12 +100,12 @@ def _grow(
     """
     device = states.device
     sources, number = uniform.shape[1:]
-    ends = torch.tensor(end_tokens(model), device=device)
+    ends = torch.tensor(require_end_tokens(model), device=device)
     limit = torch.tensor(limits, device=device)
     uniform = uniform.flatten(1).to(device)
     cache = EncoderDecoderCache(DynamicCache(config=model.config), DynamicCache(config=model.config))
     source = torch.arange(sources, device=device)  # [rows]
-    ids = torch.full((sources, 1), start_token(model), device=device)  # [rows, 1 + tokens so far]
+    ids = torch.full((sources, 1), require_start_token(model), device=device)  # [rows, 1 + tokens so far]
     sample = torch.arange(sources * number, device=device)  # [samples that go on]
     row = sample // number  # of each sample that goes on
     for step in range(max(limits)):
@@ -192,25 +188,3 @@ def _collect(leaves: list[_Leaves], references: Sequence[Tensor]) -> Candidates:
                 ids[source].append(row)
                 draws[source].append(count)
     return Candidates(ids, draws)
-
-
-def start_token(model: PreTrainedModel) -> int:
-    """The decoder's first input."""
-    start = model.config.decoder_start_token_id
-    if start is None:
-        start = getattr(model.generation_config, "decoder_start_token_id", None)
-    if start is None:
-        raise ValueError(
-            "model.config.decoder_start_token_id is not set, so the first decoder input is unknown. Set it to the "
-            "token the model was trained to start with."
-        )
-    return start
-
-
-def end_tokens(model: PreTrainedModel) -> list[int]:
-    """The tokens that end a sentence."""
-    end = model.generation_config.eos_token_id if model.generation_config is not None else None
-    end = model.config.eos_token_id if end is None else end
-    if end is None:
-        raise ValueError("model.config.eos_token_id is not set, so no sentence would ever end. Set it.")
-    return list(end) if isinstance(end, list | tuple) else [end]

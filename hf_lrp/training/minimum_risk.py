@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
-from hf_lrp.explaining.inputs import IGNORED_LABEL
+from hf_lrp.data.configs import IGNORED_LABEL, require_end_tokens, require_start_token
 from hf_lrp.training.candidate_trees import edge_log_probabilities, score_candidates
-from hf_lrp.training.candidates import Candidates, end_tokens, sample_candidates, start_token
+from hf_lrp.training.candidates import Candidates, sample_candidates
 from hf_lrp.training.risks import Risk, negative_sentence_bleu
 
 
@@ -95,7 +95,7 @@ def minimum_risk_step(
             max_rows=settings.chunk_tokens,
         )
     with clock("risk"):
-        risks = _risks(settings.risk, candidates.ids, end_tokens(plain))
+        risks = _risks(settings.risk, candidates.ids, require_end_tokens(plain))
     with clock("scoring"):
         loss, statistics = _expected_risk(plain, encoded, candidates, risks, settings.alpha, settings.chunk_tokens)
     return MinimumRiskOutput(loss, statistics + MinimumRiskStatistics(**clock.seconds))
@@ -172,7 +172,7 @@ def _run_references(model: nn.Module, batch: Mapping[str, Tensor], references: S
 def _teacher_forcing(model: PreTrainedModel, references: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """The decoder's input and the labels, [sources, T], padded to the longest."""
     labels = pad_sequence(list(references), batch_first=True, padding_value=IGNORED_LABEL).to(model.device)
-    start = labels.new_full((len(labels), 1), start_token(model))
+    start = labels.new_full((len(labels), 1), require_start_token(model))
     previous = labels[:, :-1]
     padding = model.config.pad_token_id if model.config.pad_token_id is not None else 0
     return torch.cat([start, previous.masked_fill(previous == IGNORED_LABEL, padding)], dim=1), labels

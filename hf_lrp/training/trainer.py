@@ -20,8 +20,9 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, has_length
 
 from hf_lrp.data.checkpoints import COMPLETE, last_whole_checkpoint
+from hf_lrp.data.configs import IGNORED_LABEL, require_start_token, vocabulary_sizes
 from hf_lrp.data.files import write_atomically
-from hf_lrp.explaining.inputs import IGNORED_LABEL, Side, Vocabulary
+from hf_lrp.data.vocabulary import Side
 from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import TokenBudgetBatchSampler, collate
 from hf_lrp.training.minimum_risk import MinimumRiskSettings, MinimumRiskStatistics, minimum_risk_step
@@ -84,7 +85,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             data_collator=partial(
                 collate,
                 pad_token_id=model.config.pad_token_id,
-                decoder_start_token_id=model.config.decoder_start_token_id,
+                decoder_start_token_id=require_start_token(model),
             ),
             callbacks=[_Epochs(self), _FurtherCheckpoints(), *(callbacks or [])],
         )
@@ -325,7 +326,7 @@ def _word_dropout(
         replacement = tokenizer.convert_tokens_to_ids(args.word_dropout_token)
         if tokenizer.convert_ids_to_tokens(replacement) != args.word_dropout_token:
             raise ValueError(f"word_dropout_token {args.word_dropout_token!r} is not in the tokenizer's vocabulary.")
-    size = Vocabulary(model, tokenizer).sizes[side]
+    size = vocabulary_sizes(model)[side]
     return WordDropout(rate, replacement, size, frozenset(tokenizer.all_special_ids))
 
 

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, MarianMTModel, PreTrainedTokenizerBase
 
 from hf_lrp import explain
 from hf_lrp.data.fingerprints import tokenizer_fingerprint
-from hf_lrp.explaining.inputs import Vocabulary
+from hf_lrp.data.vocabulary import Vocabulary
 from hf_lrp.training.tokenization import marian_config, train_tokenizer
 
 PAIRS = [

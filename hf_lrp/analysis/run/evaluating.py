@@ -38,8 +38,8 @@ from hf_lrp.analysis.run.store import (
 from hf_lrp.analysis.run.summarizing import summarize
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.json_files import write_json
+from hf_lrp.data.vocabulary import Vocabulary
 from hf_lrp.explaining.explain import PAPER_RULE, explain_prefixes, in_float32
-from hf_lrp.explaining.inputs import Vocabulary
 from hf_lrp.explaining.prefixes import Openings, Prefix, shuffle_targets
 from hf_lrp.relevance.families import family_of
 from hf_lrp.relevance.rules import Rule

@@ -14,8 +14,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_lrp.analysis.run.selection import Request
 from hf_lrp.analysis.run.store import FORMAT, VERSION
+from hf_lrp.data.configs import generation_config_of
 from hf_lrp.data.fingerprints import tokenizer_fingerprint
-from hf_lrp.explaining.inputs import generation_config_of
 from hf_lrp.relevance.rules import Rule
 from hf_lrp.version import __version__
 
