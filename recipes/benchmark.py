@@ -19,20 +19,20 @@ import json
 import multiprocessing
 import os
 import platform
-import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import benchmark_training
 import psutil
 import torch
 from benchmark_corpus import list_tasks, measure_processes, prefix_tasks, show_corpus
+from benchmark_times import seconds
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
-from tqdm.auto import tqdm
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
@@ -134,18 +134,6 @@ def inseq_task(checkpoint: str, source_text: str, target_text: str) -> Callable[
         attribution.attribute(source_text, target_text, attribute_target=True, show_progress=False)
 
     return run
-
-
-def seconds(tasks: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
-    """Median time per task; tasks take turns, so that a busy moment hits all of them."""
-    times: dict[str, list[float]] = {name: [] for name in tasks}
-    for _ in tqdm(range(repeats), desc="Timing", unit="round", leave=False):
-        for name, task in tasks.items():
-            start = time.perf_counter()
-            task()
-            times[name].append(time.perf_counter() - start)
-    # the first round warms up, where there is more than one
-    return {name: statistics.median(values[1:] or values) for name, values in times.items()}
 
 
 def compare(checkpoint: str | None, source: int, target: int, repeats: int) -> dict[str, Any]:
@@ -275,8 +263,6 @@ def show_families(times: dict[str, float], console: Console) -> None:
 
 def training(quick: bool, pairs: Path | None, console: Console) -> dict[str, Any]:
     """What benchmark_training.py measures."""
-    import benchmark_training  # which imports this file
-
     results = benchmark_training.measure(quick, pairs)
     benchmark_training.show(results, console)
     return results

@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
-from benchmark import seconds
+from benchmark_times import seconds
 from datasets import Dataset
 from rich.console import Console
 from rich.table import Table

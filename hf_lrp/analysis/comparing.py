@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hf_lrp.analysis.measures.endings import Endings, read_endings
-from hf_lrp.analysis.measures.metrics import QUANTITIES, Table, overall, paired_difference, read_table
+from hf_lrp.analysis.measures.metrics import Table, overall, paired_difference, read_table
 from hf_lrp.analysis.run.store import PREFIXES, Run, RunError
+from hf_lrp.analysis.run.summarizing import QUANTITIES
 from hf_lrp.data.json_files import json_bytes
 from hf_lrp.data.tables import csv_table
 from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate

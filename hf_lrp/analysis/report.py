@@ -8,8 +8,8 @@ from html import escape
 from typing import Any, NamedTuple
 
 from hf_lrp.analysis.comparing import WORDS, Comparison, settings_of
-from hf_lrp.analysis.measures.metrics import QUANTITIES
 from hf_lrp.analysis.run.store import PREFIXES
+from hf_lrp.analysis.run.summarizing import QUANTITIES
 from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate
 
 _STYLE = """

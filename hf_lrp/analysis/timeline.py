@@ -15,7 +15,6 @@ import numpy as np
 
 from hf_lrp.analysis.measures.metrics import (
     DIVERGENCE,
-    QUANTITIES,
     Table,
     by_position,
     influence_divergence,
@@ -25,6 +24,7 @@ from hf_lrp.analysis.measures.metrics import (
 )
 from hf_lrp.analysis.measures.stages import Stages, find_stages
 from hf_lrp.analysis.run.store import Run, RunError
+from hf_lrp.analysis.run.summarizing import QUANTITIES
 from hf_lrp.data.checkpoints import step_of, whole_checkpoints
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.json_files import read_json, write_json

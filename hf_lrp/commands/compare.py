@@ -65,8 +65,8 @@ def _checkpoints(given: Given) -> list[MeasuredRun]:
 def _table(comparison: Comparison) -> list[str]:
     """Lines with the mean of each run, and its difference to the first."""
     from hf_lrp.analysis.comparing import WORDS
-    from hf_lrp.analysis.measures.metrics import QUANTITIES
     from hf_lrp.analysis.run.store import PREFIXES
+    from hf_lrp.analysis.run.summarizing import QUANTITIES
 
     differences = {(item.prefix, item.quantity, item.run): item for item in comparison.differences}
     lines = [("prefix", "quantity", "run", "mean", "difference to the first" if differences else "")]

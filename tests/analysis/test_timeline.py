@@ -16,13 +16,13 @@ from tiny_tokenizer import WORDS
 
 from hf_lrp.analysis.measures.metrics import (
     DIVERGENCE,
-    QUANTITIES,
     influence_divergence,
     overall,
     paired_change,
     read_table,
 )
 from hf_lrp.analysis.run.store import Run, RunError
+from hf_lrp.analysis.run.summarizing import QUANTITIES
 from hf_lrp.analysis.timeline import CHANGE, STAGED, Timeline, find_checkpoints, is_timeline, measure_timeline
 from hf_lrp.commands.cli import main
 

@@ -12,34 +12,20 @@ from itertools import zip_longest
 import numpy as np
 
 from hf_lrp.analysis.run.store import Run, RunError, Sentence
+from hf_lrp.analysis.run.summarizing import QUANTITIES, quantities_of
 from hf_lrp.result.intervals import Estimate, bootstrap_mean
 from hf_lrp.result.quantities import (
-    from_second_step,
     kl_divergence,
     mean_over_steps,
-    source_entropy,
-    source_total,
     source_use,
-    target_entropy,
     token_influence,
 )
 
-QUANTITIES = ("source_total", "source_entropy", "target_entropy", "accuracy")
 DIVERGENCE = "divergence"  # the quantity in the tables of `influence_divergence`
 BINS = 10  # of relative positions
 
 
-# ---- steps of a sentence
-
-
-def quantities_of(sentence: Sentence) -> dict[str, np.ndarray]:
-    """`QUANTITIES` at each step of a sentence, `[T]`; nan where one is not defined, as R(source) at step 1."""
-    return {
-        "source_total": from_second_step(source_total(sentence.source)),
-        "source_entropy": source_entropy(sentence.source),
-        "target_entropy": target_entropy(sentence.target),
-        "accuracy": sentence.correct.astype(np.float64),
-    }
+# ---- positions
 
 
 def bin_positions(values: np.ndarray) -> np.ndarray:

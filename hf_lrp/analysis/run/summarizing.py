@@ -1,4 +1,4 @@
-"""The overall figures of a run: one number per quantity and prefix type."""
+"""The quantities of a sentence at each step, and the overall figures of a run: one number per quantity."""
 
 from __future__ import annotations
 
@@ -8,9 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from hf_lrp.analysis.measures.metrics import quantities_of
 from hf_lrp.analysis.run.store import Sentence
-from hf_lrp.result.quantities import mean_over_steps
+from hf_lrp.result.quantities import (
+    from_second_step,
+    mean_over_steps,
+    source_entropy,
+    source_total,
+    target_entropy,
+)
+
+QUANTITIES = ("source_total", "source_entropy", "target_entropy", "accuracy")
+
+
+def quantities_of(sentence: Sentence) -> dict[str, np.ndarray]:
+    """`QUANTITIES` at each step of a sentence, `[T]`; nan where one is not defined, as R(source) at step 1."""
+    return {
+        "source_total": from_second_step(source_total(sentence.source)),
+        "source_entropy": source_entropy(sentence.source),
+        "target_entropy": target_entropy(sentence.target),
+        "accuracy": sentence.correct.astype(np.float64),
+    }
 
 
 def summarize(sentences: Iterable[Sentence]) -> dict[str, Any]:

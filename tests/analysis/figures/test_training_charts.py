@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from hf_lrp.analysis.figures.training_charts import charts_of_timeline, find_stages_of
-from hf_lrp.analysis.measures.metrics import DIVERGENCE, QUANTITIES
+from hf_lrp.analysis.measures.metrics import DIVERGENCE
 from hf_lrp.analysis.measures.stages import Stages
+from hf_lrp.analysis.run.summarizing import QUANTITIES
 from hf_lrp.analysis.timeline import CHANGE, STAGED, Timeline
 from hf_lrp.result.intervals import Estimate
 

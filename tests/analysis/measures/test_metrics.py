@@ -12,7 +12,6 @@ from example_run import make_sentence, write_run
 from hf_lrp.analysis.measures.metrics import (
     BINS,
     DIVERGENCE,
-    QUANTITIES,
     bin_positions,
     by_position,
     influence_divergence,
@@ -23,6 +22,7 @@ from hf_lrp.analysis.measures.metrics import (
     source_positions,
 )
 from hf_lrp.analysis.run.store import RunError, Sentence
+from hf_lrp.analysis.run.summarizing import QUANTITIES
 from hf_lrp.result.quantities import source_use
 
 NAN = math.nan

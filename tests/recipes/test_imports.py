@@ -1,0 +1,23 @@
+"""Recipes may import each other, but not in circles."""
+
+import ast
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+
+def imports_of(path: Path) -> set[str]:
+    """The recipes that a recipe imports, also within functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        found |= {name for name in names if (RECIPES / f"{name}.py").is_file()}
+    return found
+
+
+def test_recipes_do_not_import_each_other_in_circles():
+    graph = {path.stem: imports_of(path) for path in RECIPES.glob("*.py")}
+    assert any(graph.values())
+    assert set(TopologicalSorter(graph).static_order()) == set(graph)  # raises a CycleError that names a circle
