@@ -33,7 +33,7 @@ from hf_lrp.data.pairs import load_pairs, nested_subset
 from hf_lrp.data.vocabulary import Vocabulary
 from hf_lrp.explaining.inputs import read_sources
 from hf_lrp.explaining.loading import load_checkpoint
-from hf_lrp.explaining.prefixes import Openings, generate_targets
+from hf_lrp.explaining.prefixes import DecoderPrompts, generate_targets
 from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate
 
 BATCH = 16  # sentences that are translated together
@@ -105,8 +105,8 @@ def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options:
         return [Sentence(**row) for row in stored["sentences"]]
     vocabulary = Vocabulary(model, tokenizer)
     sources, references = _select(vocabulary, options)
-    openings = Openings(model, vocabulary, {})
-    prefixes = generate_targets(model, read_sources(sources, vocabulary), openings, BATCH, True, {})
+    prompts = DecoderPrompts(model, vocabulary, {})
+    prefixes = generate_targets(model, read_sources(sources, vocabulary), prompts, BATCH, True, {})
     owns = [prefix.ids.tolist() for prefix in prefixes]
     if not _keeps_tokens(vocabulary, owns):
         print("The tokenizer does not split translations as the model writes them: references are left out.")

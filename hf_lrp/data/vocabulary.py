@@ -16,8 +16,8 @@ from hf_lrp.data.configs import as_list, end_tokens, generation_config_of, posit
 Side = Literal["source", "target"]
 
 
-class TargetForm(NamedTuple):
-    """Language and task codes that a tokenizer puts before and after a target."""
+class AroundTarget(NamedTuple):
+    """Language and task tokens that a tokenizer puts before and after a target."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
@@ -37,10 +37,10 @@ class Vocabulary:
         self.ends = set(end_tokens(model))
         self.limit = position_limit(model)
         self.sizes = vocabulary_sizes(model)
-        self._generation_codes = _generation_codes(generation_config_of(model))
+        self._generation_language_tokens = _language_tokens_of(generation_config_of(model))
 
     def encode(self, texts: Sequence[str], side: Side) -> list[list[int]]:
-        """Token ids with special tokens, not truncated; targets without language and task codes."""
+        """Token ids with special tokens, not truncated; targets without language and task tokens."""
         if self.tokenizer is None:
             raise ValueError(
                 f"The {side} is text, but there is no tokenizer: pass the model's tokenizer, or token ids."
@@ -51,7 +51,7 @@ class Vocabulary:
         if side == "source":
             encoded = self.tokenizer(list(texts), truncation=False, padding=False, verbose=False)
             return [list(ids) for ids in encoded["input_ids"]]
-        return [self._without_codes(ids) for ids in self._encode_targets(list(texts))]
+        return [self._without_language_tokens(ids) for ids in self._encode_targets(list(texts))]
 
     def _encode_targets(self, texts: list[str], **options: Any) -> list[list[int]]:
         tokenizer: Any = self.tokenizer
@@ -61,26 +61,30 @@ class Vocabulary:
             encoded = tokenizer(text_target=texts, truncation=False, padding=False, verbose=False, **options)
         return [list(ids) for ids in encoded["input_ids"]]
 
-    def _without_codes(self, ids: list[int]) -> list[int]:
-        """Target ids as the tokenizer gives them, without codes in front of the text and behind its end."""
-        form = self._form
-        first = next((n for n, i in enumerate(ids) if i not in self.codes and i not in self.ends), len(ids))
-        front = [i for i in ids[:first] if i not in form.before]
-        stop = len(ids) - len(form.after) if form.after and tuple(ids[-len(form.after) :]) == form.after else len(ids)
+    def _without_language_tokens(self, ids: list[int]) -> list[int]:
+        """Target ids as the tokenizer gives them, without language tokens in front of the text and behind its end."""
+        around = self._around_target
+        first = next((n for n, i in enumerate(ids) if i not in self.language_tokens and i not in self.ends), len(ids))
+        front = [i for i in ids[:first] if i not in around.before]
+        stop = (
+            len(ids) - len(around.after)
+            if around.after and tuple(ids[-len(around.after) :]) == around.after
+            else len(ids)
+        )
         return front + ids[first:stop]
 
     @cached_property
-    def _form(self) -> TargetForm:
+    def _around_target(self) -> AroundTarget:
         """Codes that the tokenizer puts around a target, be its language known or not."""
         if self.tokenizer is None:
-            return TargetForm()
+            return AroundTarget()
         whole, plain = (self._encode_targets(["a"], add_special_tokens=added)[0] for added in (True, False))
         places = [n for n in range(len(whole)) if plain and whole[n : n + len(plain)] == plain]
         if not places:
-            return TargetForm()
+            return AroundTarget()
         named = _named_ids(self.tokenizer)
         before, after = whole[: places[0]], whole[places[0] + len(plain) :]
-        return TargetForm(tuple(i for i in before if i not in named), tuple(i for i in after if i not in named))
+        return AroundTarget(tuple(i for i in before if i not in named), tuple(i for i in after if i not in named))
 
     @property
     def knows_language(self) -> bool:
@@ -89,28 +93,28 @@ class Vocabulary:
 
     @property
     def lacks_language(self) -> bool:
-        """Whether the decoder is told a language first that the tokenizer does not know."""
-        return not self.knows_language and bool(self._form.before)
+        """Whether the decoder is prompted with a language that the tokenizer does not know."""
+        return not self.knows_language and bool(self._around_target.before)
 
     @property
-    def form(self) -> TargetForm:
+    def around_target(self) -> AroundTarget:
         """Codes that the tokenizer puts around a target, as far as it knows the target's language."""
-        return self._form if self.knows_language else TargetForm()
+        return self._around_target if self.knows_language else AroundTarget()
 
     @cached_property
-    def codes(self) -> set[int]:
-        """Ids of language and task codes: tokens that no text has, and that are given rather than predicted."""
-        if not any(self._form):
-            return self._generation_codes
-        return self._generation_codes | (self._special - _named_ids(self.tokenizer))
+    def language_tokens(self) -> set[int]:
+        """Ids of language and task tokens: tokens that no text has, and that are given rather than predicted."""
+        if not any(self._around_target):
+            return self._generation_language_tokens
+        return self._generation_language_tokens | (self._special - _named_ids(self.tokenizer))
 
     @cached_property
     def _special(self) -> set[int]:
         tokenizer = self.tokenizer
         if tokenizer is None:
-            return {i for i in (self.pad, *self.ends) if i is not None} | self._generation_codes
+            return {i for i in (self.pad, *self.ends) if i is not None} | self._generation_language_tokens
         marked = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
-        # M2M100 does not count its language codes among its special tokens
+        # M2M100 does not count its language tokens among its special tokens
         languages = getattr(tokenizer, "lang_code_to_id", {}).values()
         return {*tokenizer.all_special_ids, *marked, *languages}
 
@@ -128,7 +132,7 @@ class Vocabulary:
         return tuple(str(i) if piece is None else str(piece) for i, piece in zip(ids.tolist(), pieces, strict=True))
 
     def is_special(self, ids: Tensor) -> list[bool]:
-        """Which of ids [n] are no text: the end of the sentence, language codes, times of a transcript."""
+        """Which of ids [n] are no text: the end of the sentence, language tokens, times of a transcript."""
         added = () if self.tokenizer is None else self.tokenizer.added_tokens_decoder
         return [i in self._special or i in added for i in ids.tolist()]
 
@@ -149,11 +153,11 @@ class Vocabulary:
         return torch.tensor(ids)
 
 
-def _generation_codes(generation: Any) -> set[int]:
-    """Language and task codes that the generation configs of Whisper and SeamlessM4T list."""
+def _language_tokens_of(generation: Any) -> set[int]:
+    """Language and task tokens that the generation configs of Whisper and SeamlessM4T list."""
     names = ("lang_to_id", "task_to_id", "text_decoder_lang_to_code_id")
-    codes = {i for name in names for i in (getattr(generation, name, None) or {}).values()}
-    return codes | set(as_list(getattr(generation, "no_timestamps_token_id", None)))
+    tokens = {i for name in names for i in (getattr(generation, name, None) or {}).values()}
+    return tokens | set(as_list(getattr(generation, "no_timestamps_token_id", None)))
 
 
 def _named_ids(tokenizer: Any) -> set[int]:

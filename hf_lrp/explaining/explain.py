@@ -18,7 +18,7 @@ from hf_lrp.explaining.audio import read_audio
 from hf_lrp.explaining.inputs import Described, Sources, read_predictions, read_sources
 from hf_lrp.explaining.memory import generation_batch_size, memory_limit
 from hf_lrp.explaining.prefixes import (
-    Openings,
+    DecoderPrompts,
     Prefix,
     draw_from_pool,
     generate_targets,
@@ -88,8 +88,8 @@ def explain(
         pool: unrelated target sentences for ``prefix="random"``, texts or ids.
         progress: show a progress bar.
         **generate_options: passed to ``model.generate``, for ``prefix="model"``. ``forced_bos_token_id``, the token
-            that the decoder is told first, may be given with every prefix; by default it is that of the model's
-            configs, or else the language code that the tokenizer puts in front of targets.
+            that the decoder is prompted with, may be given with every prefix; by default it is that of the model's
+            configs, or else the language token that the tokenizer puts in front of targets.
     """
     _check_options(prefix, predict, start_token, rule, batch_size)
     inputs = _read_inputs(model, tokenizer, source, generate_options)
@@ -161,7 +161,7 @@ def explain_prefixes(
 class _Inputs(NamedTuple):
     sources: Sources
     vocabulary: Vocabulary
-    openings: Openings
+    prompts: DecoderPrompts
 
 
 class _Settings(NamedTuple):
@@ -202,7 +202,7 @@ def _read_inputs(model: PreTrainedModel, tokenizer: Any, source: Any, generate_o
         sources = read_audio(source, model, feature_extractor)
     else:
         sources = read_sources(source, vocabulary)
-    return _Inputs(sources, vocabulary, Openings(model, vocabulary, generate_options))
+    return _Inputs(sources, vocabulary, DecoderPrompts(model, vocabulary, generate_options))
 
 
 def _generate(
@@ -218,7 +218,7 @@ def _generate(
     beams = generate_options.get("num_beams") or generation_config_of(model).num_beams or 1
     longest = max(item.shape[-1] for item in inputs.sources.items)
     size = batch_size or generation_batch_size(model, longest, beams, limit)
-    return generate_targets(model, inputs.sources, inputs.openings, size, progress, generate_options)
+    return generate_targets(model, inputs.sources, inputs.prompts, size, progress, generate_options)
 
 
 def _require_generate(model: PreTrainedModel) -> None:
@@ -296,7 +296,7 @@ def in_float32(model: PreTrainedModel) -> tuple[PreTrainedModel, tuple[str, ...]
 
 
 def _read_targets(target: Any, inputs: _Inputs) -> list[Prefix]:
-    targets, one = read_targets(target, inputs.openings)
+    targets, one = read_targets(target, inputs.prompts)
     sources = inputs.sources
     if len(targets) != len(sources.items) or one != sources.single:
         raise ValueError(
@@ -317,7 +317,7 @@ def _given_prefixes(prefix: str, targets: list[Prefix] | None, pool: Any, inputs
             raise ValueError("prefix='reference' needs a target. Pass target=..., or use prefix='model'.")
         return targets
     if pool is not None:
-        return draw_from_pool(read_targets(pool, inputs.openings)[0], targets, len(inputs.sources.items), seed)
+        return draw_from_pool(read_targets(pool, inputs.prompts)[0], targets, len(inputs.sources.items), seed)
     if targets is None:
         raise ValueError("prefix='random' needs targets to shuffle, or unrelated target sentences as pool=[...].")
     return shuffle_targets(targets, seed)
@@ -355,10 +355,10 @@ def _result(
     settings: _Settings,
     model: PreTrainedModel,
 ) -> Contributions:
-    steps, opening = len(prefix.ids), len(prefix.opening)
-    start, source = relevance.decoder[:, :opening].sum(1), relevance.source
+    steps, prompt = len(prefix.ids), len(prefix.prompt)
+    start, source = relevance.decoder[:, :prompt].sum(1), relevance.source
     target = source.new_zeros(steps, steps)
-    target[:, :-1] = relevance.decoder[:, opening:]
+    target[:, :-1] = relevance.decoder[:, prompt:]
     error = float((source.sum(1) + relevance.decoder.sum(1) - 1).abs().max())
     notes = settings.notes
     if not error <= CONSERVATION:
@@ -394,5 +394,5 @@ def _result(
         model=model.config.name_or_path or type(model).__name__,
         dtype=str(source.dtype).removeprefix("torch."),
         notes=notes,
-        start_tokens=vocabulary.tokens(prefix.opening, "target"),
+        start_tokens=vocabulary.tokens(prefix.prompt, "target"),
     )

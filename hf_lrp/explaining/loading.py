@@ -173,8 +173,10 @@ def _set_language(tokenizer: PreTrainedTokenizerBase, side: str, language: str |
     except KeyError:
         encoded = [tokenizer.unk_token_id]
     if tokenizer.unk_token_id in (encoded[0], encoded[-1]):
-        codes = sorted(code for code in tokenizer.get_added_vocab() if "<" not in code)
-        raise CheckpointError(f"{language!r} is no language of {name}. It has, for example: {', '.join(codes[:8])}.")
+        languages = sorted(token for token in tokenizer.get_added_vocab() if "<" not in token)
+        raise CheckpointError(
+            f"{language!r} is no language of {name}. It has, for example: {', '.join(languages[:8])}."
+        )
 
 
 def _load_model(name: str) -> PreTrainedModel:

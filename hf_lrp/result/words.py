@@ -60,7 +60,7 @@ def detect_marking(tokens: Sequence[str]) -> Marking:
 
 
 def looks_special(token: str) -> bool:
-    """Whether a token reads like the end of a sentence, a language code or the like, where only its text is known."""
+    """Whether a token reads like the end of a sentence, a language token or the like, where only its text is known."""
     return _SPECIAL.fullmatch(token) is not None
 
 

@@ -1,4 +1,4 @@
-"""Sound as a source: what is accepted, what the decoder is told, and what the result calls its positions."""
+"""Sound as a source: what is accepted, what the decoder is prompted, and what the result calls its positions."""
 
 from typing import Any
 
@@ -150,11 +150,11 @@ def test_ids_keep_their_end_where_the_end_also_pads(model, processor):
 
 def test_languages_of_ids_are_kept(model, processor):
     convert = processor.tokenizer.convert_tokens_to_ids
-    codes = [START, "<|en|>", "<|translate|>"]
+    languages = [START, "<|en|>", "<|translate|>"]
     for given in (processor, None):
         source = features_of(processor, tone())
-        c = explain_one(model, given, source, [*convert(codes), *convert(["<|0.00|>", "Ġhe", "Ġis"])])
-        assert c.start_tokens == (tuple(codes) if given else tuple(map(str, convert(codes))))
+        c = explain_one(model, given, source, [*convert(languages), *convert(["<|0.00|>", "Ġhe", "Ġis"])])
+        assert c.start_tokens == (tuple(languages) if given else tuple(map(str, convert(languages))))
         assert c.target_ids.tolist() == convert(["<|0.00|>", "Ġhe", "Ġis"])
     words = explain_one(model, processor, source, convert(["<|0.00|>", "Ġhe", "Ġis", "<|0.04|>", "Ġit"]))
     assert words.merge_subwords().target_tokens == ("<|0.00|>", "he", "is", "<|0.04|>", "it")
@@ -162,7 +162,7 @@ def test_languages_of_ids_are_kept(model, processor):
 
 class TestModelPrefix:
     @pytest.mark.parametrize(
-        ("options", "told"),
+        ("options", "prompted"),
         [
             ({"language": "en"}, ("<|en|>", "<|transcribe|>", "<|notimestamps|>")),
             ({"language": "fr", "task": "translate"}, ("<|fr|>", "<|translate|>", "<|notimestamps|>")),
@@ -171,7 +171,7 @@ class TestModelPrefix:
         ],
         ids=str,
     )
-    def test_is_what_generate_writes(self, model, processor, options, told):
+    def test_is_what_generate_writes(self, model, processor, options, prompted):
         sounds = [tone(), tone(0.5, 700.0)]
         results = explain(model, processor, sounds, max_new_tokens=6, **options)
         end = model.config.eos_token_id
@@ -183,7 +183,7 @@ class TestModelPrefix:
             ids = c.target_ids.tolist()
             assert [i for i in ids if i != end] == [i for i in written if i != end]
             assert end not in ids[:-1]
-            assert c.start_tokens == (START, *told)
+            assert c.start_tokens == (START, *prompted)
 
     def test_greedy_top1_explains_the_written_tokens(self, model, processor):
         c = explain_one(model, processor, tone(), language="en", max_new_tokens=6)
@@ -217,9 +217,9 @@ class TestModelPrefix:
 
 def test_random_prefixes(model, processor):
     convert = processor.tokenizer.convert_tokens_to_ids
-    codes = [convert(["<|en|>", "<|transcribe|>"]), convert(["<|fr|>", "<|translate|>"])]
+    languages = [convert(["<|en|>", "<|transcribe|>"]), convert(["<|fr|>", "<|translate|>"])]
     texts = [convert(["Ġhe", "Ġis"]), convert(["Ġthey"])]
-    targets = [a + b for a, b in zip(codes, texts, strict=True)]
+    targets = [a + b for a, b in zip(languages, texts, strict=True)]
     c, d = explain(model, processor, [tone(), tone(0.5)], targets, prefix="random")
     assert [c.target_ids.tolist(), d.target_ids.tolist()] == texts[::-1]
     assert c.start_tokens == (START, "<|en|>", "<|transcribe|>")

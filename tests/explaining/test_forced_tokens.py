@@ -1,4 +1,4 @@
-"""Tokens that the decoder is told rather than asked for: language codes and the like."""
+"""Tokens that the decoder is prompted rather than asked for: language tokens and the like."""
 
 import json
 from collections.abc import Callable
@@ -39,7 +39,7 @@ TOLD_LANGUAGE = ("mbart-50", "m2m_100", "nllb", "seamless_m4t")
 
 def build(name: str, folder: Path) -> tuple[PreTrainedModel, Any, tuple[str, ...]]:
     """A tiny model, its tokenizer, and with what its decoder input opens."""
-    family, make, opening = CASES[name]
+    family, make, prompt = CASES[name]
     tokenizer: Any = make(folder)
     starts = {"t5": 0, "marian": tokenizer.pad_token_id, "mbart-25": None, "plbart": None}
     special = {
@@ -53,7 +53,7 @@ def build(name: str, folder: Path) -> tuple[PreTrainedModel, Any, tuple[str, ...
     if name == "fsmt":
         sizes = {"src_vocab_size": 60, "tgt_vocab_size": 61, "vocab_size": 61}
     model = tiny_model(family, **special, **sizes)
-    return model, tokenizer, opening
+    return model, tokenizer, prompt
 
 
 @pytest.fixture(params=CASES)
@@ -62,8 +62,8 @@ def case(request, tmp_path):
 
 
 @pytest.fixture(params=TOLD_LANGUAGE)
-def told(request, tmp_path):
-    """The cases in which a language code follows the start token."""
+def prompted(request, tmp_path):
+    """The cases in which a language token follows the start token."""
     return build(request.param, tmp_path)
 
 
@@ -85,10 +85,10 @@ def target_ids(tokenizer: Any, text: str) -> list[int]:
 
 def test_texts_are_explained_as_the_model_is_trained(case):
     """The logits are those that transformers computes from labels, each family shifting them in its own way."""
-    model, tokenizer, opening = case
+    model, tokenizer, prompt = case
     c = explain_one(model, tokenizer, SOURCE, TARGET, predict="target")
     labels = torch.tensor([target_ids(tokenizer, TARGET)])
-    if opening[1:] == ("__fra__",):
+    if prompt[1:] == ("__fra__",):
         labels = labels[:, 1:]  # SeamlessM4T's tokenizer writes the start token too
     ids = torch.tensor([tokenizer(SOURCE).input_ids])
     with torch.no_grad():
@@ -97,13 +97,13 @@ def test_texts_are_explained_as_the_model_is_trained(case):
         else:
             shifted = {"labels": labels}
         logits = model(input_ids=ids, use_cache=False, **shifted).logits[0]
-    first = len(opening) - 1
+    first = len(prompt) - 1
     steps = range(first, first + len(c.target_tokens))
     expected = torch.stack([logits[t, labels[0, t]] for t in steps])
     torch.testing.assert_close(c.logits, expected, atol=1e-5, rtol=0)
-    assert c.start_tokens == opening
+    assert c.start_tokens == prompt
     assert c.target_tokens[-1] == "</s>"
-    assert not set(opening[1:]) & set(c.target_tokens)
+    assert not set(prompt[1:]) & set(c.target_tokens)
     assert c.target_ids.tolist() == labels[0, first : first + len(c.target_tokens)].tolist()
 
 
@@ -120,24 +120,24 @@ def test_definitions_hold(case):
     assert torch.equal(c.target, c.target.tril(-1))
 
 
-def test_start_is_the_share_of_start_and_forced_tokens(told):
-    """The same decoder input with the code as a target token has the same shares, one column further left."""
-    model, tokenizer, opening = told
-    code = tokenizer.convert_tokens_to_ids(opening[1])
-    ids = [i for i in target_ids(tokenizer, TARGET)[:-1] if i not in (code, tokenizer.eos_token_id)]
-    forced = explain_one(model, None, [5, 6, 7], [*ids, 2], forced_bos_token_id=code, start_token="keep")
-    plain = explain_one(model, None, [5, 6, 7], [code, *ids, 2], start_token="keep")
+def test_start_is_the_share_of_start_and_forced_tokens(prompted):
+    """The same decoder input with the language as a target token has the same shares, one column further left."""
+    model, tokenizer, prompt = prompted
+    language = tokenizer.convert_tokens_to_ids(prompt[1])
+    ids = [i for i in target_ids(tokenizer, TARGET)[:-1] if i not in (language, tokenizer.eos_token_id)]
+    forced = explain_one(model, None, [5, 6, 7], [*ids, 2], forced_bos_token_id=language, start_token="keep")
+    plain = explain_one(model, None, [5, 6, 7], [language, *ids, 2], start_token="keep")
     torch.testing.assert_close(forced.source, plain.source[1:])
     torch.testing.assert_close(forced.start, plain.start[1:] + plain.target[1:, 0])
     torch.testing.assert_close(forced.target, plain.target[1:, 1:])
-    assert forced.start_tokens == (str(model.config.decoder_start_token_id), str(code))
+    assert forced.start_tokens == (str(model.config.decoder_start_token_id), str(language))
     assert plain.start_tokens == (str(model.config.decoder_start_token_id),)
 
 
 def test_ids_come_with_and_without_what_is_forced(case):
-    model, tokenizer, opening = case
+    model, tokenizer, prompt = case
     expected = explain_one(model, tokenizer, SOURCE, TARGET)
-    start, *forced = tokenizer.convert_tokens_to_ids(list(opening))
+    start, *forced = tokenizer.convert_tokens_to_ids(list(prompt))
     plain, pad = expected.target_ids.tolist(), model.config.pad_token_id
     behind = [start] if tokenizer(text_target=TARGET).input_ids[-1] == start != plain[-1] else []
     for given in ([*forced, *plain], [start, *forced, *plain], plain, [start, *plain], [*plain, *behind]):
@@ -172,12 +172,12 @@ def test_ids_need_no_tokenizer(family, given_as):
             assert explain(model, None, [source, source], padded, **options) == expected
 
 
-def test_other_languages_of_ids_are_kept(told):
-    model, tokenizer, opening = told
+def test_other_languages_of_ids_are_kept(prompted):
+    model, tokenizer, prompt = prompted
     c = explain_one(model, tokenizer, SOURCE, TARGET)
-    own, other = tokenizer.convert_tokens_to_ids(opening[1]), tokenizer(SOURCE).input_ids[0]
+    own, other = tokenizer.convert_tokens_to_ids(prompt[1]), tokenizer(SOURCE).input_ids[0]
     d = explain_one(model, tokenizer, SOURCE, [other, *c.target_ids.tolist()])
-    assert d.start_tokens == (opening[0], *tokenizer.convert_ids_to_tokens([other]))
+    assert d.start_tokens == (prompt[0], *tokenizer.convert_ids_to_tokens([other]))
     assert torch.equal(d.target_ids, c.target_ids)
     assert not torch.allclose(d.source, c.source)
     e = explain_one(model, tokenizer, SOURCE, [other, *c.target_ids.tolist()], forced_bos_token_id=own)
@@ -185,20 +185,20 @@ def test_other_languages_of_ids_are_kept(told):
     assert explain_one(model, tokenizer, SOURCE, TARGET, forced_bos_token_id=other) == d
 
 
-def test_generation_config_decides_before_the_tokenizer(told):
-    model, tokenizer, opening = told
+def test_generation_config_decides_before_the_tokenizer(prompted):
+    model, tokenizer, prompt = prompted
     plain = explain_one(model, tokenizer, SOURCE, TARGET)
     model.generation_config.forced_bos_token_id = 5
     c = explain_one(model, tokenizer, SOURCE, TARGET)
-    assert c.start_tokens == (opening[0], *tokenizer.convert_ids_to_tokens([5]))
+    assert c.start_tokens == (prompt[0], *tokenizer.convert_ids_to_tokens([5]))
     assert c.target_tokens == plain.target_tokens
 
 
 class TestModelPrefix:
     @pytest.mark.parametrize("beams", [1, 3])
     def test_is_what_generate_writes(self, case, beams):
-        model, tokenizer, opening = case
-        start, *forced = tokenizer.convert_tokens_to_ids(list(opening))
+        model, tokenizer, prompt = case
+        start, *forced = tokenizer.convert_tokens_to_ids(list(prompt))
         never = {start, *tokenizer.all_special_ids} - {model.config.eos_token_id, *forced}
         options = {"num_beams": beams, "max_new_tokens": 6, "suppress_tokens": sorted(never)}
         results = explain(model, tokenizer, [SOURCE, OTHER_SOURCE], **options)
@@ -206,11 +206,11 @@ class TestModelPrefix:
         for text, c in zip([SOURCE, OTHER_SOURCE], results, strict=True):
             ids = torch.tensor([tokenizer(text).input_ids])
             row = model.generate(input_ids=ids, **options)[0].tolist()
-            assert row[: len(opening)] == [start, *forced]
-            written = row[len(opening) :]
+            assert row[: len(prompt)] == [start, *forced]
+            written = row[len(prompt) :]
             ends = [n + 1 for n, i in enumerate(written) if i == model.config.eos_token_id]
             assert c.target_ids.tolist() == written[: ends[0] if ends else None]
-            assert c.start_tokens == opening
+            assert c.start_tokens == prompt
             again = explain_one(model, tokenizer, text, c.target_ids)
             assert torch.equal(again.source, c.source)
 
@@ -219,15 +219,15 @@ class TestModelPrefix:
         c = explain_one(model, tokenizer, SOURCE, num_beams=1, max_new_tokens=6)
         assert torch.equal(c.predicted_ids, c.target_ids)
 
-    def test_forced_token_as_an_option_needs_no_tokenizer(self, told):
-        model, tokenizer, opening = told
-        code = tokenizer.convert_tokens_to_ids(opening[1])
+    def test_forced_token_as_an_option_needs_no_tokenizer(self, prompted):
+        model, tokenizer, prompt = prompted
+        language = tokenizer.convert_tokens_to_ids(prompt[1])
         ids = tokenizer(SOURCE).input_ids
-        c = explain_one(model, None, ids, forced_bos_token_id=code, max_new_tokens=6)
+        c = explain_one(model, None, ids, forced_bos_token_id=language, max_new_tokens=6)
         expected = explain_one(model, tokenizer, SOURCE, max_new_tokens=6)
         assert torch.equal(c.source, expected.source)
         assert torch.equal(c.target_ids, expected.target_ids)
-        assert c.start_tokens[1:] == (str(code),)
+        assert c.start_tokens[1:] == (str(language),)
 
     @pytest.mark.parametrize("family", ["marian", "pegasus", "bart"])
     def test_forced_token_of_the_generation_config(self, family):
@@ -243,10 +243,10 @@ class TestModelPrefix:
     def test_a_language_that_the_model_chooses_counts_as_told(self, tmp_path):
         model, _, _ = build("nllb", tmp_path)
         tokenizer: Any = tokenizers.nllb(tgt_lang=None)
-        code = tokenizer.convert_tokens_to_ids("deu_Latn")
+        language = tokenizer.convert_tokens_to_ids("deu_Latn")
 
         def allowed(_: int, written: torch.Tensor) -> list[int]:
-            return [code] if len(written) == 1 else [30, 31, 2]
+            return [language] if len(written) == 1 else [30, 31, 2]
 
         c = explain_one(model, tokenizer, SOURCE, prefix_allowed_tokens_fn=allowed, max_new_tokens=6)
         assert c.start_tokens == ("</s>", "deu_Latn")
@@ -254,18 +254,18 @@ class TestModelPrefix:
 
     def test_language_of_seamless_as_an_option(self, tmp_path):
         model, tokenizer, _ = build("seamless_m4t", tmp_path)
-        code = tokenizer.convert_tokens_to_ids("__deu__")
-        model.generation_config.text_decoder_lang_to_code_id = {"deu": code}
+        language = tokenizer.convert_tokens_to_ids("__deu__")
+        model.generation_config.text_decoder_lang_to_code_id = {"deu": language}
         for given in (tokenizer, None):
             c = explain_one(model, given, tokenizer(SOURCE).input_ids, tgt_lang="deu", max_new_tokens=6)
             assert len(c.start_tokens) == 2
-            assert c.start_tokens[1] in ("__deu__", str(code))
-            assert code not in c.target_ids
+            assert c.start_tokens[1] in ("__deu__", str(language))
+            assert language not in c.target_ids
 
 
-def test_random_prefixes_keep_their_own_forced_tokens(told):
-    model, tokenizer, opening = told
-    own, other = tokenizer.convert_tokens_to_ids(opening[1]), tokenizer(SOURCE).input_ids[0]
+def test_random_prefixes_keep_their_own_forced_tokens(prompted):
+    model, tokenizer, prompt = prompted
+    own, other = tokenizer.convert_tokens_to_ids(prompt[1]), tokenizer(SOURCE).input_ids[0]
     first, second = (
         explain_one(model, tokenizer, SOURCE, text).target_ids.tolist() for text in (TARGET, OTHER_TARGET)
     )
@@ -273,16 +273,16 @@ def test_random_prefixes_keep_their_own_forced_tokens(told):
     c, d = explain(model, tokenizer, [SOURCE, OTHER_SOURCE], targets, prefix="random")
     assert c.target_ids.tolist() == second
     assert d.target_ids.tolist() == first
-    assert c.start_tokens == opening
-    assert d.start_tokens == (opening[0], *tokenizer.convert_ids_to_tokens([other]))
+    assert c.start_tokens == prompt
+    assert d.start_tokens == (prompt[0], *tokenizer.convert_ids_to_tokens([other]))
     assert torch.equal(c.source, explain_one(model, tokenizer, SOURCE, [own, *second]).source)
     drawn = explain(model, tokenizer, [SOURCE, OTHER_SOURCE], targets, prefix="random", pool=["we was"])
     assert [e.start_tokens for e in drawn] == [c.start_tokens, d.start_tokens]
-    assert explain_one(model, tokenizer, SOURCE, prefix="random", pool=["we was"]).start_tokens == opening
+    assert explain_one(model, tokenizer, SOURCE, prefix="random", pool=["we was"]).start_tokens == prompt
 
 
-def test_predict_counts_the_real_steps(told):
-    model, tokenizer, _ = told
+def test_predict_counts_the_real_steps(prompted):
+    model, tokenizer, _ = prompted
     expected = explain_one(model, tokenizer, SOURCE, TARGET, predict="target")
     ids = expected.target_ids
     c = explain_one(model, tokenizer, SOURCE, TARGET, predict=ids)
@@ -331,9 +331,9 @@ class TestUnknownLanguage:
             (tokenizers.m2m100(tmp_path), tokenizers.m2m100(tmp_path, tgt_lang=None)),
         ):
             model, _, _ = build("nllb", tmp_path)
-            code = known(text_target=TARGET).input_ids[0]
+            language = known(text_target=TARGET).input_ids[0]
             expected = explain_one(model, known, SOURCE, TARGET)
-            assert explain_one(model, unknown, SOURCE, TARGET, forced_bos_token_id=code) == expected
+            assert explain_one(model, unknown, SOURCE, TARGET, forced_bos_token_id=language) == expected
 
     def test_mbart25_and_plbart_need_a_start(self, tmp_path):
         for name, tokenizer in (
@@ -364,14 +364,14 @@ def test_language_codes_are_special(name, tmp_path):
     model, tokenizer, _ = build(name, tmp_path)
     c = explain_one(model, tokenizer, SOURCE, TARGET)
     position = -1 if name in ("mbart-25", "plbart") else 0
-    code = c.source_tokens[position]
-    assert code == tokenizer.convert_ids_to_tokens(tokenizer(SOURCE).input_ids)[position]
+    language = c.source_tokens[position]
+    assert language == tokenizer.convert_ids_to_tokens(tokenizer(SOURCE).input_ids)[position]
     words = c.merge_subwords()
-    assert words.source_tokens[position] == code
+    assert words.source_tokens[position] == language
     assert words.source_tokens[1 if position == 0 else 0] == "the"
     first, *others = c.target_ids.tolist()
     inside = explain_one(model, tokenizer, SOURCE, [first, c.source_ids[position].item(), *others])
-    assert inside.merge_subwords().target_tokens[:2] == ("he", code)
+    assert inside.merge_subwords().target_tokens[:2] == ("he", language)
 
 
 def test_two_vocabularies_of_marian(tmp_path):

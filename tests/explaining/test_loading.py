@@ -252,7 +252,7 @@ def test_quiet_lets_warnings_of_hf_lrp_through():
 
 
 def multilingual(folder):
-    """A tiny NLLB with real language codes."""
+    """A tiny NLLB with real language tokens."""
     tokenizer = nllb(tgt_lang=None)
     tokenizer.save_pretrained(folder)
     tiny_model("m2m_100", vocab_size=len(tokenizer), decoder_start_token_id=2).save_pretrained(folder)

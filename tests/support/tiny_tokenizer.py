@@ -80,14 +80,14 @@ def plbart(folder: Path, tgt_lang: str | None = "en_XX") -> PreTrainedTokenizerB
 
 def seamless() -> PreTrainedTokenizerBase:
     """`[language] X </s>`, and `</s> [language] X </s>` for targets."""
-    codes = ["__eng__", "__fra__", "__deu__"]
+    languages = ["__eng__", "__fra__", "__deu__"]
     return transformers.SeamlessM4TTokenizer(
-        **_bpe(("<pad>", "<unk>", "<s>", "</s>")), src_lang="eng", tgt_lang="fra", additional_special_tokens=codes
+        **_bpe(("<pad>", "<unk>", "<s>", "</s>")), src_lang="eng", tgt_lang="fra", additional_special_tokens=languages
     )
 
 
 def t5() -> PreTrainedTokenizerBase:
-    """`X </s>`, and sentinels, which are special but no codes."""
+    """`X </s>`, and sentinels, which are special but no language tokens."""
     return transformers.T5Tokenizer(vocab=_unigram(("<pad>", "</s>", "<unk>"), ()), extra_ids=3)
 
 
@@ -105,9 +105,9 @@ def fsmt(folder: Path) -> PreTrainedTokenizerBase:
 
 def whisper(**options: Any) -> PreTrainedTokenizerBase:
     """`<|startoftranscript|> [language] [task] <|notimestamps|> X <|endoftext|>`, then one time of 0.02 s each."""
-    codes = [f"<|{language}|>" for language in LANGUAGES]
+    languages = [f"<|{language}|>" for language in LANGUAGES]
     tasks = ["<|translate|>", "<|transcribe|>", "<|startoflm|>", "<|startofprev|>", "<|nospeech|>", "<|notimestamps|>"]
-    special = ["<|startoftranscript|>", *codes, *tasks]
+    special = ["<|startoftranscript|>", *languages, *tasks]
     tokenizer = transformers.WhisperTokenizer(
         **_bpe(("<|endoftext|>",), "Ġ", first_marked=False),
         pad_token="<|endoftext|>",

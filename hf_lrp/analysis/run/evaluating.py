@@ -40,7 +40,7 @@ from hf_lrp.data.files import write_atomically
 from hf_lrp.data.json_files import write_json
 from hf_lrp.data.vocabulary import Vocabulary
 from hf_lrp.explaining.explain import PAPER_RULE, explain_prefixes, in_float32
-from hf_lrp.explaining.prefixes import Openings, Prefix, shuffle_targets
+from hf_lrp.explaining.prefixes import DecoderPrompts, Prefix, shuffle_targets
 from hf_lrp.relevance.families import family_of
 from hf_lrp.relevance.rules import Rule
 from hf_lrp.result.contributions import Contributions
@@ -190,7 +190,7 @@ class _Task(NamedTuple):
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    openings: Openings
+    prompts: DecoderPrompts
     prefixes: tuple[str, ...]
     rule: Rule
     seed: int
@@ -199,14 +199,14 @@ class _Task(NamedTuple):
 
     def longest(self, given: int | None) -> int | None:
         """The most tokens that a side may have."""
-        limit, forced = self.openings.vocabulary.limit, len(self.openings.forced)
+        limit, forced = self.prompts.vocabulary.limit, len(self.prompts.forced)
         return min((n for n in (given, limit and limit - forced) if n is not None), default=None)
 
     def count_tokens(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[tuple[int, int]]:
         """The numbers of source and target tokens that `explain` shows for texts."""
-        encode = self.openings.vocabulary.encode
+        encode = self.prompts.vocabulary.encode
         example = encode(["a"], "target")[0]
-        given = len(example) - len(self.openings.read(example, 0).ids)  # start or forced tokens, of every target
+        given = len(example) - len(self.prompts.read(example, 0).ids)  # start or forced tokens, of every target
         for source, target in zip(encode(sources, "source"), encode(targets, "target"), strict=True):
             yield len(source), max(len(target) - given, 0)
 
@@ -227,8 +227,8 @@ def _read_task(
     if family_of(model).source == "input_features":
         raise TypeError(f"{type(model).__name__} reads audio: only corpora of text can be evaluated.")
     model, _ = in_float32(model)  # once, not for every shard
-    openings = Openings(model, Vocabulary(model, tokenizer), generate_options)
-    return _Task(model, tokenizer, openings, tuple(prefixes), rule, seed, max_memory or MEMORY, generate_options)
+    prompts = DecoderPrompts(model, Vocabulary(model, tokenizer), generate_options)
+    return _Task(model, tokenizer, prompts, tuple(prefixes), rule, seed, max_memory or MEMORY, generate_options)
 
 
 def _compute_shards(
@@ -264,8 +264,8 @@ def _read_targets(task: _Task, pairs: Sequence[Pair]) -> dict[str, list[Any] | N
     targets: dict[str, list[Any] | None] = dict.fromkeys(task.prefixes)
     given = set(task.prefixes) - {"model"}
     if given:
-        texts = task.openings.vocabulary.encode([pair.target for pair in pairs], "target")
-        references = [task.openings.read(ids, number) for number, ids in enumerate(texts)]
+        texts = task.prompts.vocabulary.encode([pair.target for pair in pairs], "target")
+        references = [task.prompts.read(ids, number) for number, ids in enumerate(texts)]
         for prefix in given:
             chosen = references if prefix == "reference" else _shuffle(references, task.seed)
             targets[prefix] = [target.ids for target in chosen]

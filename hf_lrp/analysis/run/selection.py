@@ -70,8 +70,8 @@ class Selection:
     """An evaluation set.
 
     Numbers of tokens count what `explain` shows: every source token including the end of the sentence and language
-    codes (``len(source_tokens)``), every target token including the end of the sentence, but not the start token and
-    codes that are forced (``len(target_tokens)``).
+    tokens (``len(source_tokens)``), every target token including the end of the sentence, but not the start token and
+    tokens that are forced (``len(target_tokens)``).
 
     Attributes:
         lengths: (S, T) if all pairs have these; None for mixed ones.

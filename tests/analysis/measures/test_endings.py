@@ -11,7 +11,7 @@ from hf_lrp.result.quantities import source_use
 
 
 def write_with_eos(folder, lengths) -> Run:
-    """Sentences of these lengths that end with EOS on both sides, and start with a language code on the source's."""
+    """Sentences of these lengths that end with EOS on both sides, and start with a language token on the source's."""
     run = write_run(folder, number=len(lengths), prefixes=["reference"])
     sentences = []
     for number, length in enumerate(lengths):
