@@ -1,5 +1,13 @@
 """Settings and fixtures of all tests."""
 
+import os
+
+# Each worker is a process of one thread, and so are the processes that tests start: they do not slow each other down.
+# Before torch is imported, which reads these.
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
+    os.environ[name] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
 import pytest
 from hypothesis import settings
 from tiny_models import FAMILIES, tiny_model

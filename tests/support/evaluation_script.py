@@ -2,11 +2,14 @@
 
 import sys
 
+import sudden_end
+
 from hf_lrp.analysis.run import scheduling
 from hf_lrp.commands.cli import main
 
 SHARD = 2
 
 if __name__ == "__main__":
+    sudden_end.obey()
     scheduling.SHARD = SHARD
     sys.exit(main(["analyze", *sys.argv[1:]]))

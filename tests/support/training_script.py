@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import sudden_end
 import torch
 import yaml
 from datasets import Dataset
@@ -74,4 +75,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    sudden_end.obey()
     main()
