@@ -40,7 +40,7 @@ def test_it_evaluates_and_shows_the_overall_figures(tmp_path, model, data, capsy
     options = ["--number", "2", "--prefix", "random", "reference", "--label", "tiny", "--max-memory", "1GB"]
     assert analyze(model, "--data", data, "--out", str(out), *options) == 0
     printed, said = capsys.readouterr()
-    assert "2 pairs with 3 source and 3 target tokens" in printed and said.endswith(f"wrote {out}\n")
+    assert "2 pairs with 3 source and 3 target tokens" in " ".join(printed.split()) and said.endswith(f"wrote {out}\n")
     run = Run.open(out)
     assert (run.name, run.prefixes, run.lengths) == ("tiny", ("random", "reference"), (3, 3))
     for prefix in run.prefixes:

@@ -313,28 +313,40 @@ import sys
 from transformers import AutoTokenizer
 from hf_lrp.training.encoding import encode_pairs
 from hf_lrp.data.pairs import hold_out, load_pairs, nested_subset
-train = nested_subset(hold_out(load_pairs(sys.argv[1]), 30, 20)[0], 200, seed=1)
-tokenizer = AutoTokenizer.from_pretrained(sys.argv[2])
-encoded, report = encode_pairs(train, tokenizer, max_length=int(sys.argv[3]), workers=2)
-tokenizer(["a cat", "a"], padding=True, truncation=True, max_length=2)
-assert encode_pairs(train, tokenizer, max_length=int(sys.argv[3]), workers=2)[1] == report
-print(list(encoded), report)
+data, *folders = sys.argv[1:]
+train = nested_subset(hold_out(load_pairs(data), 30, 20)[0], 200, seed=1)
+for folder in folders:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    encoded, report = encode_pairs(train, tokenizer, max_length=50, workers=2)
+    tokenizer(["a cat", "a"], padding=True, truncation=True, max_length=2)
+    assert encode_pairs(train, tokenizer, max_length=50, workers=2)[1] == report
+    print(list(encoded), report)
 """
 
 
-@pytest.mark.parametrize("joint", [True, False])
-def test_a_second_run_finds_everything_in_the_cache(tmp_path, joint):
+def test_a_second_run_finds_everything_in_the_cache(tmp_path):
     data = tsv(tmp_path / "a.tsv", many())
-    train_tokenizer(load_pairs(data), 60, joint=joint).save_pretrained(tmp_path / "tokenizer")
+    folders = [str(tmp_path / kind) for kind in ("joint", "separate")]
+    for folder in folders:
+        train_tokenizer(load_pairs(data), 60, joint=folder.endswith("joint")).save_pretrained(folder)
     environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path / "shared"), "HF_HUB_OFFLINE": "1"}
 
-    def run(max_length: int) -> tuple[str, set[tuple[str, int]]]:
-        command = [sys.executable, "-c", PROGRAM, data, str(tmp_path / "tokenizer"), str(max_length)]
+    def run() -> tuple[str, set[tuple[str, int]]]:
+        command = [sys.executable, "-c", PROGRAM, data, *folders]
         result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         files = tmp_path.joinpath("shared").rglob("*.arrow")
         return result.stdout, {(file.name, file.stat().st_mtime_ns) for file in files}
 
-    first, again, other = run(50), run(50), run(40)
-    assert first == again
-    assert len(other[1] - first[1]) == 2  # encoded anew by two processes; the rest as before
-    assert first[1] < other[1]
+    assert run() == run()
+
+
+def test_other_settings_are_encoded_anew(tmp_path):
+    train = load_pairs(tsv(tmp_path / "a.tsv", many()))
+
+    def encode(max_length: int) -> set[Path]:
+        encode_pairs(train, tiny_tokenizer(), max_length=max_length, workers=2)
+        return set(tmp_path.joinpath("cache").rglob("*.arrow"))
+
+    first, other = encode(30), encode(20)
+    assert len(other - first) == 2  # by two processes; the rest as before
+    assert first < other

@@ -87,7 +87,14 @@ EVALUATION = {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_
 STREAM = {"stream": True, "stream_buffer": 20}  # the toy corpus is two buffers of 20 and 28 pairs
 
 
-@pytest.mark.parametrize("settings", [EVALUATION, MRT, STREAM], ids=["mle", "mrt", "stream"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(EVALUATION, id="mle"),
+        pytest.param(MRT, id="mrt"),
+        pytest.param(STREAM, id="stream", marks=pytest.mark.slow),
+    ],
+)
 def test_the_number_of_processes_does_not_matter(tmp_path: Path, settings: dict[str, Any]) -> None:
     trainer = build_trainer(tmp_path / "one", max_steps=3, **settings)
     before = weights(trainer.model)
