@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import Any, NamedTuple
 
 from hf_lrp.analysis.comparing import WORDS, Comparison, settings_of
 from hf_lrp.analysis.run.store import PREFIXES
 from hf_lrp.analysis.run.summarizing import QUANTITIES
+from hf_lrp.data.visible import markup
 from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate
 
 _STYLE = """
@@ -44,8 +44,8 @@ def render_report(comparison: Comparison, pictures: Sequence[Picture]) -> str:
     """One page with everything about a comparison; texts of users are escaped, figures are inside."""
     labels = [run.label for run in comparison.runs]
     title = "Source and target contributions: " + ", ".join(labels)
-    body = [f"<h1>{escape(title)}</h1>", _introduction(comparison)]
-    body += [f"<p><strong>Note.</strong> {escape(note)}</p>" for note in comparison.notes]
+    body = [f"<h1>{markup(title)}</h1>", _introduction(comparison)]
+    body += [f"<p><strong>Note.</strong> {markup(note)}</p>" for note in comparison.notes]
     body += [_means(comparison)]
     if comparison.differences:
         body.append(_differences(comparison))
@@ -55,7 +55,7 @@ def render_report(comparison: Comparison, pictures: Sequence[Picture]) -> str:
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{markup(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         + "\n".join(body)
         + "\n</body>\n</html>\n"
     )
@@ -65,7 +65,7 @@ def _introduction(comparison: Comparison) -> str:
     first = comparison.runs[0].run
     lengths = "mixed lengths" if first.lengths is None else "{} source and {} target tokens".format(*first.lengths)
     return (
-        f"<p>{first.number} sentence pairs, {escape(lengths)}. Means over sentences with {CONFIDENCE:.0%} intervals "
+        f"<p>{first.number} sentence pairs, {markup(lengths)}. Means over sentences with {CONFIDENCE:.0%} intervals "
         f"from {DRAWS} bootstrap draws of sentences; entropies in nats. Means over steps are from the second step on, "
         "for at the first there is only the source.</p>"
     )
@@ -77,7 +77,7 @@ def _means(comparison: Comparison) -> str:
     for prefix in PREFIXES:
         quantities = [name for name in QUANTITIES if any(key[0] == prefix and key[2] == name for key in found)]
         runs = [run.label for run in comparison.runs if prefix in run.tables]
-        rows = [[escape(run), *(_interval(found[prefix, run, name]) for name in quantities)] for run in runs]
+        rows = [[markup(run), *(_interval(found[prefix, run, name]) for name in quantities)] for run in runs]
         if rows:
             parts.append(f"<h3>{prefix} prefixes</h3>")
             parts.append(_table(["run", *(WORDS[name] for name in quantities)], [_row(cells) for cells in rows]))
@@ -87,7 +87,7 @@ def _means(comparison: Comparison) -> str:
 def _differences(comparison: Comparison) -> str:
     baseline = comparison.runs[0].label
     parts = [
-        f"<h2>Differences to {escape(baseline)}</h2>",
+        f"<h2>Differences to {markup(baseline)}</h2>",
         "<p>Each run minus the first, paired by sentence. Marked: the interval excludes 0. With many intervals, some "
         "exclude 0 by chance.</p>",
     ]
@@ -96,7 +96,7 @@ def _differences(comparison: Comparison) -> str:
         quantities = list(dict.fromkeys(difference.quantity for difference in found))
         rows = []
         for run in dict.fromkeys(difference.run for difference in found):
-            cells = [f"<th>{escape(run)}</th>"]
+            cells = [f"<th>{markup(run)}</th>"]
             for difference in (item for item in found if item.run == run):
                 mark = ' class="clear"' if difference.excludes_zero else ""
                 cells.append(f"<td{mark}>{_interval(difference.estimate, '+')}</td>")
@@ -114,8 +114,8 @@ def _settings(comparison: Comparison) -> str:
     for name in dict.fromkeys(name for settings in flat for name in settings):
         values = [settings.get(name, "") for settings in flat]
         differs = ' class="differs"' if len(set(values)) > 1 else ""
-        cells = "".join(f"<td>{escape(value)}</td>" for value in values)
-        rows.append(f"<tr{differs}><th>{escape(name)}</th>{cells}</tr>")
+        cells = "".join(f"<td>{markup(value)}</td>" for value in values)
+        rows.append(f"<tr{differs}><th>{markup(name)}</th>{cells}</tr>")
     table = _table(["setting", *(run.label for run in comparison.runs)], rows)
     return f'<h2>Settings</h2>\n<p class="small">From the manifests. Marked: the runs differ.</p>\n{table}'
 
@@ -133,15 +133,15 @@ def _flatten(settings: dict[str, Any], above: str = "") -> Iterable[tuple[str, s
 
 def _figure(picture: Picture) -> str:
     data = base64.b64encode(picture.svg).decode()
-    caption = escape(picture.caption)
+    caption = markup(picture.caption)
     return (
-        f'<figure id="{escape(picture.stem)}"><img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
+        f'<figure id="{markup(picture.stem)}"><img alt="{caption}" src="data:image/svg+xml;base64,{data}">'
         f"<figcaption>{caption}</figcaption></figure>"
     )
 
 
 def _table(header: Sequence[str], rows: Sequence[str]) -> str:
-    cells = "".join(f"<th>{escape(name)}</th>" for name in header)
+    cells = "".join(f"<th>{markup(name)}</th>" for name in header)
     return (
         f'<div class="scroll"><table>\n<thead><tr>{cells}</tr></thead>\n<tbody>\n'
         + "\n".join(rows)

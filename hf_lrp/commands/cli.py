@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from hf_lrp.commands import analyze, average, compare, demo, explain, figures, score, timeline
+from hf_lrp.data.visible import visible
 from hf_lrp.version import __version__
 
 # A command's module has a docstring (its help), `EXAMPLES`, `add_arguments(parser)` and `run(args)`. What takes
@@ -123,4 +124,4 @@ def _describe(error: Exception) -> str:
 
 
 def _in_one_line(message: object) -> str:
-    return " ".join(str(message).split())
+    return visible(" ".join(str(message).split()))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hf_lrp.data.files import STANDARD_STREAM, prepare_destination, write_atomically
+from hf_lrp.data.visible import visible
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -33,7 +34,7 @@ def show(results: Sequence[Contributions], sources: Sequence[str], targets: Sequ
 
     console = Console(highlight=False)
     for number, (contributions, source, target) in enumerate(zip(results, sources, targets, strict=True), 1):
-        texts = {"source": source, _TARGET_NAMES[contributions.prefix]: target}
+        texts = {"source": visible(source), _TARGET_NAMES[contributions.prefix]: visible(target)}
         if len(results) > 1:
             console.print(Text(f"sentence {number} of {len(results)}", style="bold"))
         if console.is_terminal:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from hf_lrp.data.visible import markup
+
 if TYPE_CHECKING:
     from hf_lrp.result.contributions import Contributions
 
@@ -65,8 +67,8 @@ def render_page(contributions: Sequence[Contributions], title: str = "Source and
         '<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{_PAGE_STYLE}{_TABLE_STYLE}</style>\n</head>\n"
-        f"<body>\n<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
+        f"<title>{markup(title)}</title>\n<style>{_PAGE_STYLE}{_TABLE_STYLE}</style>\n</head>\n"
+        f"<body>\n<h1>{markup(title)}</h1>\n{body}\n</body>\n</html>\n"
     )
 
 
@@ -90,9 +92,10 @@ def _summary(c: Contributions) -> str:
         "propagated in": c.dtype,
         "conservation error": f"{c.conservation_error:.1g}",
     }
-    lines = [f'<p class="about">{escape(c.model)}: mean R(source) {totals.mean():.3f}{from_second}</p>']
-    lines.append(f'<p class="detail">{escape(" · ".join(f"{name}: {value}" for name, value in details.items()))}</p>')
-    lines += [f'<p class="detail">note: {escape(note)}</p>' for note in c.notes]
+    lines = [f'<p class="about">{markup(c.model)}: mean R(source) {totals.mean():.3f}{from_second}</p>']
+    detail = " · ".join(f"{name}: {value}" for name, value in details.items())
+    lines.append(f'<p class="detail">{markup(detail)}</p>')
+    lines += [f'<p class="detail">note: {markup(note)}</p>' for note in c.notes]
     lines.append(_color_key(c))
     return "\n".join(lines)
 
@@ -158,7 +161,7 @@ def _total_cells(c: Contributions) -> list[str]:
     """The cell with the bar of R(source), for each step."""
     totals = zip(c.source_total.tolist(), c.target_total.tolist(), c.start.tolist(), strict=True)
     entropies = zip(c.source_entropy.tolist(), c.target_entropy.tolist(), strict=True)
-    opening = escape(" ".join(c.start_tokens)) if c.start_tokens else "the start token"
+    opening = markup(" ".join(c.start_tokens)) if c.start_tokens else "the start token"
     cells = []
     for (source, target, start), (source_entropy, target_entropy) in zip(totals, entropies, strict=True):
         title = (

@@ -18,6 +18,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
 
+from hf_lrp.data.visible import visible
+
 if TYPE_CHECKING:
     from hf_lrp.result.contributions import Contributions
 
@@ -96,7 +98,8 @@ def plot_contributions(
 
 def _title(c: Contributions) -> str:
     mean = c.source_total.double().mean()
-    return f"{c.model}: mean R(source) {mean:.3f}\n{c.rule}, prefix: {c.prefix}, predicted: {c.predict}"
+    how = f"{visible(c.rule)}, prefix: {c.prefix}, predicted: {c.predict}"
+    return f"{visible(c.model)}: mean R(source) {mean:.3f}\n{how}"
 
 
 def _size(c: Contributions, labels: Sequence[Sequence[str]], cell: float) -> tuple[float, float]:

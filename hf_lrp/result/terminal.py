@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from hf_lrp.data.visible import visible
 from hf_lrp.result.contributions import Contributions
 
 if TYPE_CHECKING:
@@ -26,12 +27,13 @@ def summarize(contributions: Contributions) -> list[str]:
     mean = f"mean R(source) {totals.mean():.3f}"
     if len(totals) > 1:
         mean += f", from step 2 on {totals[1:].mean():.3f}"
-    return [
+    lines = [
         f"{c.model}: {len(c.source_tokens)} source {c.level}s, {len(c.target_tokens)} steps, {mean}",
         f"rule {c.rule}, prefix {c.prefix}, predict {c.predict}, start token {c.start_token}, {c.dtype}, "
         f"conservation error {c.conservation_error:.1g}",
         *(f"note: {note}" for note in c.notes),
     ]
+    return [visible(line) for line in lines]
 
 
 def plain_table(contributions: Contributions) -> str:
@@ -125,11 +127,15 @@ def _style(strength: float | None) -> str:
 
 
 def _cells(text: str) -> int:
-    """How many terminal columns a text takes: East Asian characters two, combining marks none."""
-    return sum(
-        0 if unicodedata.category(char) in ("Mn", "Me", "Cf") else 1 + (unicodedata.east_asian_width(char) in "WF")
-        for char in text
-    )
+    """How many terminal columns a text takes."""
+    return sum(map(_width, text))
+
+
+def _width(char: str) -> int:
+    """East Asian characters take two columns, combining marks none."""
+    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    return 1 + (unicodedata.east_asian_width(char) in "WF")
 
 
 def _pad(text: str, width: int) -> str:
@@ -137,11 +143,15 @@ def _pad(text: str, width: int) -> str:
 
 
 def _shorten(text: str, width: int) -> str:
-    if _cells(text) <= width:
-        return text
-    while _cells(text) > width - 1:
-        text = text[:-1]
-    return text + "…"
+    """The text within `width` columns, cut with `…` where it is longer; nothing where there are no columns."""
+    used, kept = 0, 0  # columns, and characters that fit beside the `…`
+    for number, char in enumerate(text, 1):
+        used += _width(char)
+        if used > width:
+            return text[:kept] + "…" if width > 0 else ""
+        if used < width:
+            kept = number
+    return text
 
 
 def _wrap(text: str, width: int) -> list[str]:

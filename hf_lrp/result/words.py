@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import cache
 
+from hf_lrp.data.visible import visible
+
 WORD_START = "▁"
 _TIME = re.compile(r"\d+\.\d\ds")
 _APOSTROPHES_AND_HYPHENS = frozenset("'`-\u2019\u02bc\uff07\u00b4\u2010\u2011\u05be")
@@ -142,10 +144,11 @@ def display_tokens(tokens: Sequence[str]) -> tuple[str, ...]:
 
     `▁` marks the start of a word, whether the tokenizer writes `▁` or `Ġ`, and the end of a word where it
     writes `</w>`. The characters that stand for bytes in GPT-2 style tokens are decoded where they form text.
-    `##`, `@@` and byte tokens such as `<0x0A>` stay. Control characters become escapes, an empty token `∅`.
+    `##`, `@@` and byte tokens such as `<0x0A>` stay. Control and direction characters become escapes, an empty token
+    `∅`.
     """
     marking = detect_marking(tokens)
-    return tuple(_visible(_readable(token, marking)) for token in tokens)
+    return tuple(visible(_readable(token, marking)) or "∅" for token in tokens)
 
 
 def _readable(token: str, marking: Marking) -> str:
@@ -155,13 +158,6 @@ def _readable(token: str, marking: Marking) -> str:
     if marking is Marking.WORD_END and token.endswith(marking.value):
         return token.removesuffix(marking.value) + WORD_START
     return token
-
-
-def _visible(text: str) -> str:
-    def escape(char: str) -> str:
-        return char.encode("unicode_escape").decode() if unicodedata.category(char) in ("Cc", "Zl", "Zp") else char
-
-    return "".join(map(escape, text)) or "∅"
 
 
 def _bare(token: str, marking: Marking) -> str:

@@ -136,3 +136,11 @@ def test_a_notebook_gets_a_fragment_with_its_styles():
     assert "<html" not in fragment
     assert "--jp-layout-color0" in fragment
     Page(fragment)
+
+
+def test_no_control_or_direction_character_reaches_the_page():
+    evil = "a\x1b[2Jb\u202ec\nd"
+    changes = dict(model=evil, rule=evil, notes=(evil,), dtype=evil, start_tokens=(evil,))
+    page = make_contributions((evil, "</s>"), (evil, "</s>"), **changes).to_html()
+    assert not {"\x1b", "\u202e"} & set(page)
+    assert page.count("a\\x1b[2Jb\\u202ec\\nd") > 6

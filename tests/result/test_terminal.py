@@ -1,6 +1,7 @@
 """The tables for the terminal."""
 
 import io
+import time
 
 import pytest
 import torch
@@ -90,3 +91,33 @@ def test_source_and_prefix_stay_apart_where_the_source_fills_its_columns():
     for width in range(60, 90):
         rows = rendered(make_contributions(tokens, tokens), width).splitlines()[-9:]
         assert all(row.count(" | ") == 1 for row in rows)
+
+
+@pytest.mark.parametrize("width", [1, 20, 40, 60])
+def test_shares_that_leave_no_room_for_their_token(width):
+    shares = make_contributions().source.clone() * 1e24
+    text = rendered(make_contributions(source=shares), width)
+    assert len(text.splitlines()) >= 6
+
+
+def test_a_very_long_token_is_cut_at_once():
+    tokens = ("▁" + "long" * 50_000, "</s>")
+    started = time.process_time()
+    assert "▁longlonglong…" in str(make_contributions(tokens, tokens))
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("token", "shown"), [("▁abcdefghijklm", "▁abcdefghijklm"), ("▁abcdefghijklmn", "▁abcdefghijkl…")]
+)
+def test_labels_are_cut_where_they_do_not_fit(token, shown):
+    assert f" {shown} " in str(make_contributions((token, "</s>"), (token, "</s>")))
+
+
+def test_no_control_or_direction_character_reaches_the_terminal():
+    evil = "a\x1b[2Jb\u202ec\nd"
+    changes = dict(model=evil, rule=evil, notes=(evil,), dtype=evil, start_tokens=(evil,))
+    contributions = make_contributions((evil, "</s>"), (evil, "</s>"), **changes)
+    for text in (str(contributions), rendered(contributions, 300)):
+        assert not {"\x1b", "\u202e"} & set(text)
+        assert "a\\x1b[2Jb\\u202ec\\nd" in text
