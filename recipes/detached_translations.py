@@ -25,8 +25,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_lrp import Contributions, explain
+from hf_lrp.analysis.calibration import Calibration, calibrate
 from hf_lrp.analysis.run.journal import Journal
-from hf_lrp.analysis.scoring import Calibration, calibrate
 from hf_lrp.commands.score import THRESHOLD
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.pairs import load_pairs, nested_subset

@@ -2,122 +2,35 @@
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm.auto import tqdm
 
+from hf_lrp.analysis.calibration import Calibration, load_or_calibrate, require_own
+from hf_lrp.analysis.round_trip import warn_if_lost
 from hf_lrp.analysis.run.journal import Journal
-from hf_lrp.data.json_files import read_json, write_json
+from hf_lrp.data.files import prepare_destination, write_atomically
+from hf_lrp.data.json_files import json_bytes
+from hf_lrp.data.locks import one_writer
+from hf_lrp.data.tables import tsv_table
+from hf_lrp.explaining.explain import explain
+from hf_lrp.result.contributions import Contributions
 from hf_lrp.result.quantities import from_second_step
 from hf_lrp.result.words import looks_special
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+MOST_SENTENCES = 200  # to calibrate on, where the pairs' own sources are taken
+THRESHOLD = -2.0
+KINDS = (".tsv", ".jsonl")
 
-    from hf_lrp.result.contributions import Contributions
-
-LEAST_SENTENCES = 10  # to calibrate on
-LEAST_VALUES = 30  # of R_t(source) in a bin
-
-_FORMAT = "hf_lrp.calibration"
-_CHUNK = 16  # sentences that are translated together
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Mean and standard deviation of R_t(source) in a model's own translations, by position.
-
-    Entry i is for step i + 2 (at the first step R_t(source) is always 1), the last entry for all later steps too.
-
-    Attributes:
-        mean: by position.
-        deviation: by position.
-        sentences: how many translations these are of.
-        model: the model's name.
-        weights: the SHA-256 of its weights.
-        sources: the SHA-256 of the sentences that were translated.
-        kept: the share of these translations that the tokenizer splits as the model wrote them.
-    """
-
-    mean: tuple[float, ...]
-    deviation: tuple[float, ...]
-    sentences: int
-    model: str
-    weights: str
-    sources: str
-    kept: float
-
-    def z_scores(self, source_total: Sequence[float] | np.ndarray) -> np.ndarray:
-        """How many standard deviations above the mean each R_t(source) is, [T] for [T]; nan at the first step."""
-        curve = np.asarray(source_total, dtype=np.float64)
-        places = np.minimum(np.arange(len(curve)) - 1, len(self.mean) - 1)
-        z = (curve - np.array(self.mean)[places]) / np.array(self.deviation)[places]
-        z[:1] = math.nan
-        return z
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a JSON file."""
-        write_json(path, {"format": _FORMAT, **asdict(self)})
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Calibration:
-        """Read what `save` wrote; a ValueError says what is wrong with the file."""
-        try:
-            content = read_json(path)
-            if content.pop("format") != _FORMAT:
-                raise ValueError("it has another format")
-            content |= {name: tuple(map(float, content[name])) for name in ("mean", "deviation")}
-            return cls(**content)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"{path} is no calibration that `hf-lrp score` has written ({error}): give another file, or sentences "
-                "to calibrate on."
-            ) from error
-
-
-def calibrate(rows: Sequence[Mapping[str, Any]], *, model: str, weights: str, sources: str) -> Calibration:
-    """Mean and deviation of R_t(source) by position, from the rows of `translate_and_measure`.
-
-    Neighbouring positions with fewer than 30 values are pooled.
-    """
-    curves = [row["curve"] for row in rows]
-    if len(curves) < LEAST_SENTENCES or sum(map(len, curves)) < len(curves) + LEAST_VALUES:
-        raise ValueError(
-            f"{len(curves)} sentences with {sum(map(len, curves))} tokens are too few to know how much a model "
-            f"usually depends on its source: calibrate on at least {LEAST_SENTENCES}, better 100."
-        )
-    pools = _pool([[curve[t] for curve in curves if len(curve) > t] for t in range(1, max(map(len, curves)))])
-    return Calibration(
-        mean=tuple(float(np.mean(values)) for values, width in pools for _ in range(width)),
-        deviation=tuple(float(np.std(values, ddof=1)) for values, width in pools for _ in range(width)),
-        sentences=len(curves),
-        model=model,
-        weights=weights,
-        sources=sources,
-        kept=sum(row["kept"] for row in rows) / len(rows),
-    )
-
-
-def _pool(by_position: Sequence[list[float]]) -> list[tuple[list[float], int]]:
-    """Values of neighbouring positions put together until they are enough, and how many positions these are."""
-    pools: list[tuple[list[float], int]] = []
-    values: list[float] = []
-    width = 0
-    for more in by_position:
-        values, width = values + more, width + 1
-        if len(values) >= LEAST_VALUES:
-            pools.append((values, width))
-            values, width = [], 0
-    if width and pools:  # too few are left at the end
-        last, before = pools.pop()
-        values, width = last + values, before + width
-        pools.append((values, width))
-    return pools
+_COLUMNS = ("score", "source_total", "log_probability", "flagged", "source", "translation")
 
 
 @dataclass(frozen=True)
@@ -172,29 +85,104 @@ def _mean(values: np.ndarray) -> float | None:
     return float(defined.mean()) if len(defined) else None
 
 
-def translate_and_measure(
+# ---- a corpus
+
+
+def score_corpus(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    sources: Sequence[str],
-    journal: Journal,
+    pairs: Sequence[tuple[str, str]],
+    out: str | Path,
+    *,
+    calibration: Calibration | Sequence[str] | None = None,
+    threshold: float = THRESHOLD,
     progress: bool = False,
-) -> None:
-    """Translate the sources that the journal has no row for, and keep what `calibrate` needs.
+    **generate_options: Any,
+) -> list[dict[str, Any]]:
+    """Score translations and write a row for each into a file; interrupted and called again, it goes on.
 
-    A row's `curve` is R_t(source) of the translation; `kept`: the tokenizer splits its text as the model wrote it.
+    Args:
+        model, tokenizer: as for :func:`hf_lrp.explain`.
+        pairs: sources and translations, as text.
+        out: a file ``.tsv`` or ``.jsonl``, which is replaced. The calibration and unfinished work stand beside it.
+        calibration: how much the model usually depends on its source: an earlier calibration, or sentences to
+            translate for one. None: up to 200 of the sources.
+        threshold: words with a z-score below it are flagged.
+        progress: show progress bars.
+        **generate_options: passed to ``model.generate``, for the translations to calibrate on.
+
+    Returns:
+        what the file holds: the fields of :class:`Score` with ``source`` and ``translation``.
     """
-    from hf_lrp.data.vocabulary import Vocabulary
-    from hf_lrp.explaining.explain import explain
+    out = Path(out)
+    if out.suffix not in KINDS:
+        raise ValueError(f"The file of the scores must end with {' or '.join(KINDS)}, not {out.name!r}.")
+    if isinstance(calibration, Calibration) and generate_options:
+        raise ValueError("Options for generate are for translations to calibrate on: the calibration is given.")
+    _require_texts(pairs)
+    for path in (out, _beside(out, "calibration.partial"), _beside(out, "calibration.json")):
+        prepare_destination(path)
+    with one_writer(_beside(out, "lock"), str(out)):
+        if isinstance(calibration, Calibration):
+            require_own(calibration, model)
+        else:
+            chosen = _sources_of(pairs) if calibration is None else list(calibration)
+            saved = _beside(out, "calibration.json")
+            calibration = load_or_calibrate(model, tokenizer, chosen, saved, progress, **generate_options)
+        warn_if_lost(calibration.kept)
+        journal = _score(model, tokenizer, pairs, calibration, threshold, _beside(out, "partial"), progress)
+        write_atomically(out, _format(journal.rows, out.suffix))
+        journal.remove()
+    return journal.rows
 
-    vocabulary = Vocabulary(model, tokenizer)
-    with tqdm(total=len(sources), desc="Calibrating", unit="sentence", disable=not progress) as bar:
-        bar.update(len(journal.rows))
-        while len(journal.rows) < len(sources):
-            chunk = list(sources[len(journal.rows) : len(journal.rows) + _CHUNK])
-            results = explain(model, tokenizer, chunk, predict="target")
-            assert isinstance(results, list)
-            for c in results:
-                text = str(tokenizer.decode(c.target_ids.tolist(), skip_special_tokens=True)).strip()
-                kept = bool(text) and vocabulary.encode([text], "target")[0] == c.target_ids.tolist()
-                journal.append({"curve": c.source_total.tolist(), "kept": kept})
-                bar.update()
+
+def _sources_of(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Different sources to calibrate on, not too many."""
+    return list(dict.fromkeys(source for source, _ in pairs))[:MOST_SENTENCES]
+
+
+def _require_texts(pairs: Sequence[tuple[str, str]]) -> None:
+    for number, pair in enumerate(pairs, 1):
+        if not all(text and text.strip() for text in pair):
+            raise ValueError(f"Pair {number} has an empty side: there is nothing to score.")
+
+
+def _score(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    pairs: Sequence[tuple[str, str]],
+    calibration: Calibration,
+    threshold: float,
+    path: Path,
+    progress: bool,
+) -> Journal:
+    """A row per pair; those that an interrupted run has left are not computed again."""
+    settings = {"model": calibration.weights, "calibration": _digest([*calibration.mean, *calibration.deviation])}
+    journal = Journal(path, settings | {"data": _digest([list(pair) for pair in pairs]), "threshold": threshold})
+    done = len(journal.rows)
+    bar = tqdm(pairs[done:], initial=done, total=len(pairs), desc="Scoring", disable=not progress)
+    for source, translation in bar:
+        contributions = explain(model, tokenizer, source, translation, predict="target")
+        assert isinstance(contributions, Contributions)
+        scored = asdict(score_translation(contributions, calibration, threshold))
+        journal.append({"source": source, "translation": translation, **scored})
+    return journal
+
+
+def _format(rows: Sequence[dict[str, Any]], kind: str) -> bytes:
+    if kind == ".jsonl":
+        return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows).encode()
+    return tsv_table(_COLUMNS, map(_cells, rows))
+
+
+def _cells(row: dict[str, Any]) -> list[Any]:
+    flagged = " ".join(word for word, flag in zip(row["words"], row["flagged"], strict=True) if flag)
+    return [*(row[name] for name in _COLUMNS[:3]), flagged, row["source"], row["translation"]]
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(f"{path.name}.{ending}")
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json_bytes(content)).hexdigest()

@@ -6,7 +6,7 @@ files: ``timeline.csv`` with what is overall and ``timeline-positions.csv`` with
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -147,6 +147,41 @@ def find_checkpoints(folders: Sequence[Path]) -> dict[int, Path]:
 def run_folder(step: int) -> str:
     """The name of the folder for the run of a checkpoint."""
     return f"step-{step:06d}"
+
+
+def evaluate_timeline(
+    checkpoints: Mapping[int, Path],
+    load: Callable[[Path], tuple[Any, Any]],
+    pairs: Any,
+    folder: str | Path,
+    *,
+    prefix: str = "reference",
+    **options: Any,
+) -> Timeline:
+    """Evaluate checkpoints on the same pairs, each into a folder of its own, then measure and save the timeline.
+
+    Interrupted and called again with the same arguments, it continues; with further checkpoints, these are evaluated.
+
+    Args:
+        checkpoints: folders by training step, such as `find_checkpoints` gives.
+        load: gives the model and the tokenizer of a folder, such as `hf_lrp.explaining.loading.load_checkpoint`.
+        pairs: as for `evaluate`.
+        folder: of the timeline.
+        prefix: the prefix type.
+        **options: for `evaluate`.
+    """
+    from hf_lrp.analysis.run.evaluating import evaluate  # with torch and transformers: timelines are read without
+    from hf_lrp.analysis.run.scheduling import this_process
+
+    runs = {}
+    for step, checkpoint in checkpoints.items():
+        model, tokenizer = load(checkpoint)
+        place, label = Path(folder) / run_folder(step), f"step {step}"
+        runs[step] = evaluate(model, tokenizer, pairs, place, prefixes=[prefix], label=label, **options)
+    timeline = measure_timeline(runs, prefix)
+    if this_process().is_main_process:
+        timeline.save(folder)
+    return timeline
 
 
 def measure_timeline(runs: Mapping[int, Run], prefix: str) -> Timeline:

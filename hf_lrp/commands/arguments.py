@@ -1,16 +1,23 @@
-"""Arguments that several commands have."""
+"""Arguments that several commands have. `hf_lrp.commands.loading` reads what they name."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 Arguments: TypeAlias = argparse.ArgumentParser | argparse._ArgumentGroup
 
+BY_EACH_PROCESS = ", by each process (default: 2GB)"
+PREFIXES = ("reference", "model", "random")
+_RULES = {"alphabeta": 2, "epsilon": 1, "gamma": 1}  # and how many numbers each takes
+
+
+# ---- the model
+
 
 def add_model(parser: Arguments) -> None:
-    """``model``: what `load_checkpoint` reads."""
+    """``model``: what `load_model` loads."""
     parser.add_argument(
         "model",
         metavar="MODEL",
@@ -20,11 +27,37 @@ def add_model(parser: Arguments) -> None:
 
 
 def add_languages(parser: Arguments) -> None:
-    """``source_lang`` and ``target_lang``, which `load_checkpoint` reads as well."""
+    """``source_lang`` and ``target_lang``, which `load_model` reads as well."""
     for side in ("source", "target"):
         parser.add_argument(
             f"--{side}-lang", metavar="CODE", help=f"{side} language of a multilingual model, such as eng_Latn"
         )
+
+
+def add_device(parser: Arguments) -> None:
+    """``device``: where `load_model` puts the model."""
+    parser.add_argument(
+        "--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one, else cpu)"
+    )
+
+
+def add_rule(parser: Arguments) -> None:
+    """``rule``: what `read_rule` makes a rule of."""
+    parser.add_argument(
+        "--rule",
+        metavar="RULE",
+        type=_rule,
+        default=("alphabeta", (1.0, 0.0)),
+        help="how relevance is passed on: alphabeta:A,B with A + B = 1 (default: alphabeta:1,0, the paper's), "
+        "epsilon:E or gamma:G",
+    )
+
+
+def add_num_beams(parser: Arguments, whose: str) -> None:
+    """``num_beams``, an option for `generate`."""
+    parser.add_argument(
+        "--num-beams", metavar="N", type=count, help=f"of {whose} own translations (default: the checkpoint's)"
+    )
 
 
 def add_max_memory(parser: Arguments, default: str) -> None:
@@ -35,6 +68,88 @@ def add_max_memory(parser: Arguments, default: str) -> None:
         type=_memory_size,
         help=f"such as 4GB: what may be used on top of the model{default}",
     )
+
+
+# ---- pairs
+
+
+def add_data(group: Arguments) -> None:
+    """``data`` and how its columns are called: what `load_data` reads."""
+    group.add_argument(
+        "--data",
+        metavar="FILE|HUB",
+        nargs="+",
+        required=True,
+        help="a TSV, JSON or Parquet file, two text files with sources and targets, or a dataset on the Hub",
+    )
+    for side in ("source", "target"):
+        group.add_argument(
+            f"--{side}-column",
+            metavar="NAME",
+            default=side,
+            help=f"column of the {side} in JSON, Parquet and Hub data, or its language in a column `translation` "
+            f"(default: {side})",
+        )
+    group.add_argument("--split", metavar="NAME", default="train", help="of a Hub dataset (default: train)")
+    group.add_argument("--config", metavar="NAME", help="of a Hub dataset that has several")
+
+
+def add_selection(group: Arguments) -> None:
+    """Which of the pairs are evaluated, as `evaluate` is told it."""
+    group.add_argument(
+        "--lengths",
+        metavar="auto|S,T|mixed",
+        type=_lengths,
+        default="auto",
+        help="pairs with S source and T target tokens, the end of the sentence included; auto: the most frequent "
+        "such lengths, or mixed where fewer than 100 pairs have them (default); mixed: all lengths",
+    )
+    group.add_argument("--longest", metavar="N", type=count, help="leave pairs with more tokens on a side out")
+    group.add_argument(
+        "--number", metavar="N", type=count, default=1000, help="how many pairs at most (default: 1000)"
+    )
+    group.add_argument(
+        "--seed", metavar="N", type=seed, default=0, help="chooses pairs and random prefixes (default: 0)"
+    )
+
+
+# ---- values
+
+
+def count(text: str) -> int:
+    """A number of at least 1."""
+    if not re.fullmatch(r"[1-9]\d{0,8}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 999999999")
+    return int(text)
+
+
+def seed(text: str) -> int:
+    """What random generators take."""
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 999999999")
+    return int(text)
+
+
+def _lengths(text: str) -> Any:
+    """The lengths that `evaluate` is given."""
+    if text in ("auto", "mixed"):
+        return "auto" if text == "auto" else None
+    if not re.fullmatch(r"[1-9]\d{0,8},[1-9]\d{0,8}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither auto nor mixed nor two numbers such as 20,23")
+    source, target = text.split(",")
+    return int(source), int(target)
+
+
+def _rule(text: str) -> tuple[str, tuple[float, ...]]:
+    """The name of a rule and its numbers."""
+    name, _, written = text.partition(":")
+    try:
+        numbers = tuple(map(float, written.split(",")))
+    except ValueError:
+        numbers = ()
+    if len(numbers) != _RULES.get(name.lower()):
+        raise argparse.ArgumentTypeError(f"{text!r} is none of alphabeta:A,B, epsilon:E and gamma:G with numbers")
+    return name.lower(), numbers
 
 
 def _memory_size(text: str) -> str:

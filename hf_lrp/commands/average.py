@@ -9,10 +9,12 @@ import argparse
 import sys
 from pathlib import Path
 
+from hf_lrp.commands.arguments import count
+
 EXAMPLES = """
-  hf-lrp average runs/base --output models/base
-  hf-lrp average runs/base --last 10 --output models/base --overwrite
-  hf-lrp average runs/base/checkpoint-900 runs/base/checkpoint-1000 --output models/base
+  hf-lrp average runs/base --out models/base
+  hf-lrp average runs/base --last 10 --out models/base --overwrite
+  hf-lrp average runs/base/checkpoint-900 runs/base/checkpoint-1000 --out models/base
 """
 LAST = 5
 
@@ -27,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one folder: of a run, with checkpoint-STEP folders; several: the checkpoints, the latest last",
     )
     parser.add_argument(
-        "--last", metavar="N", type=int, help=f"average the N latest checkpoints of the run (default: {LAST})"
+        "--last", metavar="N", type=count, help=f"average the N latest checkpoints of the run (default: {LAST})"
     )
-    parser.add_argument("--output", metavar="DIR", type=Path, required=True, help="folder for the averaged checkpoint")
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the averaged checkpoint")
     parser.add_argument("--overwrite", action="store_true", help="replace DIR if it holds a checkpoint already")
 
 
@@ -37,8 +39,6 @@ def run(args: argparse.Namespace) -> None:
     """Average, and say what."""
     if args.last is not None and len(args.folders) > 1:
         args.usage_error("--last is for the folder of a run: give one folder, or leave --last out")
-    if args.last is not None and args.last < 1:
-        args.usage_error(f"--last must be at least 1, not {args.last}")
     for folder in args.folders:
         if not folder.is_dir():
             raise NotADirectoryError(f"there is no folder {folder}")
@@ -48,6 +48,6 @@ def run(args: argparse.Namespace) -> None:
     checkpoints = args.folders
     if len(checkpoints) == 1:
         checkpoints = latest_checkpoints(checkpoints[0], LAST if args.last is None else args.last)
-    average_checkpoints(checkpoints, args.output, overwrite=args.overwrite)
+    average_checkpoints(checkpoints, args.out, overwrite=args.overwrite)
     names = ", ".join(checkpoint.name for checkpoint in checkpoints)
-    print(f"wrote {args.output}: the average of {names}", file=sys.stderr)
+    print(f"wrote {args.out}: the average of {names}", file=sys.stderr)

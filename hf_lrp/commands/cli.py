@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from hf_lrp.commands import analyze, average, compare, demo, explain, figures, score, timeline
 from hf_lrp.data.visible import visible
@@ -62,9 +62,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _EXIT_FAILURE
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command in one line, without all that would be right."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(_EXIT_USAGE, f"{self.prog}: error: {message} (`{self.prog} --help` shows what there is)\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="hf-lrp",
         description="How much each source token and each prefix token contributes to each prediction\n"
         "of a translation model, by layer-wise relevance propagation.",
@@ -108,7 +115,7 @@ def _replace_unprintable() -> None:
 
 
 def _print_warning(message: Warning | str, *_: Any) -> None:
-    print(f"hf-lrp: warning: {_in_one_line(message)}", file=sys.stderr)
+    print(f"hf-lrp: warning: {_in_one_line(message).removeprefix('hf_lrp: ')}", file=sys.stderr)
 
 
 def _describe(error: Exception) -> str:

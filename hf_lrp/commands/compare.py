@@ -10,10 +10,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from hf_lrp.commands.given_runs import Given, add_run_arguments, read_given, write_figures
+from hf_lrp.commands.given_runs import add_run_arguments, read_given
 
 if TYPE_CHECKING:
-    from hf_lrp.analysis.comparing import Comparison, MeasuredRun
+    from hf_lrp.analysis.comparing import Comparison
     from hf_lrp.result.intervals import Estimate
 
 EXAMPLES = """
@@ -33,33 +33,12 @@ def run(args: argparse.Namespace) -> None:
     given = read_given(args)
     if not given.runs and len(given.timelines) > 1:
         args.usage_error("the checkpoints of one timeline can be compared: give one, or runs")
-    from hf_lrp.analysis.comparing import compare, comparison_json, differences_csv, means_csv
-    from hf_lrp.analysis.report import Picture, render_report
-    from hf_lrp.data.files import write_atomically
+    from hf_lrp.analysis.folders import compare_folders
 
-    comparison = compare(given.runs or _checkpoints(given))
-    figures = write_figures(given, args.out / "figures", growth=args.growth)
-    pictures = [Picture(figure.name, figure.chart.caption, figure.svg) for figure in figures]
-    files = {
-        "means.csv": means_csv(comparison),
-        "differences.csv": differences_csv(comparison),
-        "comparison.json": comparison_json(comparison),
-        "report.html": render_report(comparison, pictures).encode(),
-    }
-    args.out.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        write_atomically(args.out / name, content)
+    comparison = compare_folders(given, args.out, growth=args.growth, progress=sys.stderr.isatty())
+    for name in ("means.csv", "differences.csv", "comparison.json", "report.html", "figures"):
         print(f"wrote {args.out / name}", file=sys.stderr)
-    print(f"wrote {len(figures)} figures into {args.out / 'figures'}", file=sys.stderr)
     print("\n".join(_table(comparison)))
-
-
-def _checkpoints(given: Given) -> list[MeasuredRun]:
-    """The runs of a timeline, where no others are given."""
-    from hf_lrp.analysis.comparing import measure, open_runs
-
-    ((folder, timeline),) = given.timelines.items()
-    return [measure(run, label) for run, label in open_runs([folder / name for name in timeline.folders])]
 
 
 def _table(comparison: Comparison) -> list[str]:

@@ -12,7 +12,7 @@ from hf_lrp.commands.outputs import Outputs, read_targets, show
 
 EXAMPLES = """
   hf-lrp demo
-  hf-lrp demo --output /tmp/hf-lrp-demo
+  hf-lrp demo --out /tmp/hf-lrp-demo
 """
 SENTENCE = "I would like a cup of coffee, please."
 
@@ -20,7 +20,7 @@ SENTENCE = "I would like a cup of coffee, please."
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `run` reads."""
     parser.add_argument(
-        "--output",
+        "--out",
         metavar="DIR",
         type=Path,
         default=Path("hf-lrp-demo"),
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Explain the sentence, and say what to try next."""
-    page, picture = args.output / "contributions.html", args.output / "contributions.png"
+    page, picture = args.out / "contributions.html", args.out / "contributions.png"
     outputs = Outputs(1, html=str(page), png=str(picture))
     outputs.prepare()
     from hf_lrp import explain

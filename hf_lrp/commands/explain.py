@@ -9,8 +9,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from hf_lrp.commands.arguments import add_languages, add_max_memory, add_model
+from hf_lrp.commands.arguments import (
+    add_device,
+    add_languages,
+    add_max_memory,
+    add_model,
+    add_num_beams,
+    add_rule,
+    seed,
+)
+from hf_lrp.commands.loading import generate_options, load_model, read_device, read_rule
 from hf_lrp.commands.outputs import Outputs, read_targets, show
 from hf_lrp.data.files import STANDARD_STREAM, read_sentences
 
@@ -71,8 +81,11 @@ def _add_method(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--pool", metavar="FILE", help="unrelated target sentences for --prefix random, one per line")
     group.add_argument(
-        "--seed", metavar="N", type=int, default=0, help="makes random prefixes repeatable (default: 0)"
+        "--seed", metavar="N", type=seed, default=0, help="makes random prefixes repeatable (default: 0)"
     )
+    add_rule(group)
+    add_num_beams(group, "the model's")
+    add_device(group)
     add_max_memory(group, " (default: half of what is free)")
 
 
@@ -92,10 +105,11 @@ def run(args: argparse.Namespace) -> None:
     outputs = _outputs(args, len(sources))
     outputs.prepare()
     from hf_lrp import explain
-    from hf_lrp.explaining.loading import load_checkpoint, quiet_transformers
+    from hf_lrp.explaining.loading import quiet_transformers
 
+    rule, device = read_rule(args), read_device(args)
     with quiet_transformers(unless=args.debug):
-        model, tokenizer = load_checkpoint(args.model, args.source_lang, args.target_lang)
+        model, tokenizer = load_model(args, args.model, device)
         results = explain(
             model,
             tokenizer,
@@ -103,11 +117,13 @@ def run(args: argparse.Namespace) -> None:
             targets,
             prefix=args.prefix,
             predict=args.predict,
+            rule=rule,
             start_token=args.start_token,
             max_memory=args.max_memory,
             seed=args.seed,
             pool=pool,
             progress=len(sources) > 1 and sys.stderr.isatty(),
+            **generate_options(args),
         )
     assert isinstance(results, list)
     given = targets if results[0].prefix == "reference" else None
@@ -149,6 +165,9 @@ def _check_prefix(args: argparse.Namespace, targets: Sequence[str] | None) -> No
         args.usage_error("--prefix reference needs --target or --target-file")
     if args.prefix == "random" and args.pool is None and len(targets or ()) < 2:
         args.usage_error("--prefix random needs --pool FILE, or several sources with their targets to exchange")
+    generates = args.prefix == "model" or (args.prefix is None and targets is None)
+    if args.num_beams is not None and not generates:
+        args.usage_error("--num-beams is for --prefix model, where the model translates")
     if args.pool is not None and args.prefix != "random":
         args.usage_error("--pool is for --prefix random")
 
@@ -156,7 +175,14 @@ def _check_prefix(args: argparse.Namespace, targets: Sequence[str] | None) -> No
 def _outputs(args: argparse.Namespace, count: int) -> Outputs:
     if STANDARD_STREAM in (args.html, args.png, args.save):
         args.usage_error("only --json can write to standard output")
+    if args.png is not None and Path(args.png).suffix.lower() != ".png" and not _is_device(args.png):
+        args.usage_error(f"--png writes PNG pictures: {args.png!r} should end with .png")
     outputs = Outputs(count, html=args.html, png=args.png, json=args.json, save=args.save)
     if outputs.clash:
         args.usage_error(f"{outputs.clash} would be written twice: give each output its own file")
     return outputs
+
+
+def _is_device(path: str) -> bool:
+    """Whether a path is something that is written to as it is, such as /dev/null."""
+    return Path(path).exists() and not Path(path).is_file()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hf_lrp.commands.given_runs import add_run_arguments, read_given, write_figures
+from hf_lrp.commands.given_runs import add_run_arguments, read_given
 
 EXAMPLES = """
   hf-lrp figures runs/opus --out figures
@@ -28,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Draw, and say where the figures are."""
-    figures = write_figures(read_given(args), args.out, growth=args.growth)
-    for figure in figures:
+    given = read_given(args)
+    from hf_lrp.analysis.folders import draw_folders
+
+    for figure in draw_folders(given, args.out, growth=args.growth, progress=sys.stderr.isatty()):
         print(f"wrote {args.out / figure.name} (.pdf .svg .png .csv)", file=sys.stderr)

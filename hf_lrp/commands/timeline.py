@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import argparse
 import sys
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hf_lrp.commands.analyze import BY_EACH_PROCESS, add_data_arguments, load_data
-from hf_lrp.commands.arguments import add_languages, add_max_memory
+from hf_lrp.commands.arguments import (
+    BY_EACH_PROCESS,
+    PREFIXES,
+    add_data,
+    add_device,
+    add_languages,
+    add_max_memory,
+    add_num_beams,
+    add_rule,
+    add_selection,
+)
+from hf_lrp.commands.loading import generate_options, load_data, load_model, read_device, read_rule, require_folder
 
 if TYPE_CHECKING:
-    from hf_lrp.analysis import Run
     from hf_lrp.analysis.timeline import Timeline
 
 EXAMPLES = """
@@ -43,16 +53,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one folder: of a run, with checkpoint-STEP folders; several: the checkpoints",
     )
     parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="folder for the results")
-    add_data_arguments(parser.add_argument_group("data", "pairs that the models were not trained on"))
+    data = parser.add_argument_group("data", "pairs that the models were not trained on")
+    add_data(data)
+    add_selection(data)
     method = parser.add_argument_group("method")
     method.add_argument(
         "--prefix",
-        choices=("reference", "random", "model"),
+        choices=PREFIXES,
         default="reference",
         help="what the models are conditioned on: the target (default), the target of another pair, or what each "
         "writes itself, which gives no divergences",
     )
+    add_rule(method)
+    add_num_beams(method, "the models'")
     add_languages(method)
+    add_device(method)
     add_max_memory(method, BY_EACH_PROCESS)
 
 
@@ -61,50 +76,44 @@ def run(args: argparse.Namespace) -> None:
     for folder in args.folders:
         if not folder.is_dir():
             raise NotADirectoryError(f"there is no folder {folder}")
+    if args.num_beams is not None and args.prefix != "model":
+        args.usage_error("--num-beams is for --prefix model")
+    require_folder(args.out)
     from hf_lrp.analysis.run.scheduling import this_process
-    from hf_lrp.analysis.timeline import find_checkpoints, measure_timeline
+    from hf_lrp.analysis.timeline import evaluate_timeline, find_checkpoints
+    from hf_lrp.explaining.loading import quiet_transformers
 
-    checkpoints = find_checkpoints(args.folders)
+    rule, checkpoints = read_rule(args), find_checkpoints(args.folders)
     state = this_process()
+    device = state.device if args.device is None else read_device(args)
     with state.main_process_first():  # the others find it in the cache
         pairs = load_data(args)
-    runs = {}
-    for number, (step, checkpoint) in enumerate(checkpoints.items(), 1):
+    started = count(1)
+
+    def load(folder: Path) -> tuple[Any, Any]:
         if state.is_main_process:
-            print(f"step {step} ({number} of {len(checkpoints)})", file=sys.stderr)
-        runs[step] = _evaluate(args, step, checkpoint, pairs)
-    if state.is_main_process:
-        timeline = measure_timeline(runs, args.prefix)
-        timeline.save(args.out)
-        _show(timeline)
-        print(f"wrote {args.out}", file=sys.stderr)
+            print(f"{folder.name} ({next(started)} of {len(checkpoints)})", file=sys.stderr)
+        return load_model(args, folder, device)
 
-
-def _evaluate(args: argparse.Namespace, step: int, checkpoint: Path, pairs: object) -> Run:
-    """The run of one checkpoint; what is finished already is not computed again."""
-    from hf_lrp.analysis import evaluate
-    from hf_lrp.analysis.run.scheduling import this_process
-    from hf_lrp.analysis.timeline import run_folder
-    from hf_lrp.explaining.loading import load_checkpoint, quiet_transformers
-
-    device = this_process().device
     with quiet_transformers(unless=args.debug):
-        model, tokenizer = load_checkpoint(checkpoint, args.source_lang, args.target_lang)
-        if device.type == "cuda":
-            model.to(device)
-        return evaluate(
-            model,
-            tokenizer,
+        timeline = evaluate_timeline(
+            checkpoints,
+            load,
             pairs,
-            args.out / run_folder(step),
-            prefixes=[args.prefix],
+            args.out,
+            prefix=args.prefix,
             lengths=args.lengths,
             number=args.number,
             longest=args.longest,
             seed=args.seed,
-            label=f"step {step}",
+            rule=rule,
             max_memory=args.max_memory,
+            progress=sys.stderr.isatty(),
+            **generate_options(args),
         )
+    if state.is_main_process:
+        _show(timeline)
+        print(f"wrote {args.out}", file=sys.stderr)
 
 
 def _show(timeline: Timeline) -> None:

@@ -39,8 +39,8 @@ _HASH_VALUES = 2**63  # what fits the signed integers of Arrow
 def load_pairs(
     data: str | Path | Sequence[str | Path],
     *,
-    source: str = "en",
-    target: str = "fr",
+    source: str = "source",
+    target: str = "target",
     split: str = "train",
     config: str | None = None,
     streaming: bool = False,
@@ -50,8 +50,8 @@ def load_pairs(
     `data` is one of these:
     - TSV files: the first two columns, whatever `source` and `target` say; no header, quotes are plain
       characters, empty lines are skipped;
-    - JSON (lines) or Parquet files with the columns `source` and `target`, or one column `translation` that
-      holds both, as WMT has it;
+    - JSON (lines) or Parquet files with the columns that `source` and `target` name, or one column `translation`
+      that holds both by language, as WMT has it (`source="en", target="fr"`);
     - two plain text files, line by line: source and target;
     - the name of a dataset on the Hub, with its `config` if it has several (WMT14: `"fr-en"`) and `split`.
 

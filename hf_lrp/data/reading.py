@@ -23,7 +23,7 @@ def import_datasets() -> Any:
     try:
         import datasets
     except ImportError as error:
-        raise ImportError('Training data needs the datasets library: pip install "hf-lrp[train]"') from error
+        raise ImportError("Pairs of sentences are read with the datasets library: pip install datasets") from error
     return datasets
 
 

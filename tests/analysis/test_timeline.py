@@ -172,7 +172,7 @@ def test_command_evaluates_measures_and_continues(tmp_path: Path, capsys: pytest
     shown, said = capsys.readouterr()
     assert "4 pairs, reference prefixes" in shown
     assert "R(source): no turning point: there are 2 checkpoints" in shown
-    assert "step 100 (2 of 2)" in said
+    assert "checkpoint-100 (2 of 2)" in said
     timeline = Timeline.load(tmp_path / "out")
     assert timeline.folders == ("step-000020", "step-000100")
     assert timeline.overall[DIVERGENCE].value[0] > 0 == timeline.overall[DIVERGENCE].value[1]

@@ -100,10 +100,12 @@ def test_a_folder_of_another_evaluation_is_refused(tmp_path, model, data, capsys
     [
         (["--lengths", "20"], "neither auto nor mixed nor two numbers such as 20,23"),
         (["--lengths", "0,3"], "neither auto"),
-        (["--number", "0"], "not a number of at least 1"),
+        (["--number", "0"], "not a number from 1 to"),
         (["--prefix", "model", "model"], "names a type twice"),
         (["--prefix", "reference", "--num-beams", "4"], "--num-beams is for --prefix model"),
         (["--max-memory", "much"], "not a size"),
+        (["--rule", "alpha:1"], "is none of alphabeta:A,B"),
+        (["--seed", "-1"], "not a number from 0 to"),
     ],
 )
 def test_usage_errors(options, message, capsys):

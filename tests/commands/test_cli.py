@@ -208,6 +208,10 @@ class TestPrefix:
             (["--predict", "best"], "invalid choice: 'best'"),
             (["--source-file", "x"], "not allowed with argument"),
             (["--html", "-"], "only --json can write to standard output"),
+            (["--png", "x.pdf"], "--png writes PNG pictures: 'x.pdf' should end with .png"),
+            (["--rule", "alphabeta:x,y"], "is none of alphabeta:A,B, epsilon:E and gamma:G"),
+            (["--target", "a", "--num-beams", "2"], "--num-beams is for --prefix model"),
+            (["--seed", "1.5"], "not a number from 0 to"),
             (["--html", "x", "--json", "./x"], "./x would be written twice: give each output its own file"),
         ],
     )
@@ -271,7 +275,8 @@ class TestOutputs:
     def test_a_file_that_cannot_be_written_fails_before_the_model_is_loaded(self, option, capsys):
         Path("file").write_text("")
         Path("folder").mkdir()
-        for path, reason in (("file/x", "File exists"), ("folder", "it is a folder")):
+        Path("folder.png").mkdir()
+        for path, reason in (("file/x.png", "File exists"), ("folder.png", "it is a folder")):
             error = failure(["explain", "no/such/model", "--source", "he", option, path], capsys)
             assert error == f"hf-lrp: error: cannot write {path}: {reason}\n"
 
@@ -346,7 +351,7 @@ def test_demo(model, capsys, monkeypatch):
         path = Path("hf-lrp-demo") / name
         assert path.stat().st_size > 1000
         assert str(path) in out
-    assert main(["demo", "--output", "elsewhere/deep"]) == 0
+    assert main(["demo", "--out", "elsewhere/deep"]) == 0
     assert Path("elsewhere/deep/contributions.png").exists()
 
 

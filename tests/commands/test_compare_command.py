@@ -5,8 +5,8 @@ import json
 import pytest
 from example_run import write_run
 
+from hf_lrp.analysis.folders import folder_names
 from hf_lrp.analysis.timeline import measure_timeline
-from hf_lrp.commands import given_runs
 from hf_lrp.commands.cli import main
 
 
@@ -124,7 +124,7 @@ class TestCompare:
 
 def test_names_of_folders():
     labels = ["a b", "a-b", "../x", "日本", "///", "a-b-2"]
-    names = given_runs._folder_names(labels)
+    names = folder_names(labels)
     assert names[0] == "a-b"
     assert names[2:5] == ["x", "日本", "run"]
     assert len(set(names)) == len(names)

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from tiny_checkpoint import save_checkpoint
 
-import hf_lrp
 from hf_lrp import explain
-from hf_lrp.analysis.scoring import Calibration, score_translation
+from hf_lrp.analysis import scoring
+from hf_lrp.analysis.calibration import Calibration
+from hf_lrp.analysis.scoring import score_translation
 from hf_lrp.commands.cli import main
+from hf_lrp.data.locks import one_writer
 from hf_lrp.explaining.loading import load_checkpoint
 
 WORDS = ["cat", "dog", "house", "street", "big", "small"]
@@ -84,7 +86,7 @@ def interrupt_after(monkeypatch, number: int) -> list:
             raise KeyboardInterrupt
         return explain(*args, **options)
 
-    monkeypatch.setattr(hf_lrp, "explain", limited)
+    monkeypatch.setattr(scoring, "explain", limited)
     return calls
 
 
@@ -136,7 +138,21 @@ def test_too_few_sources_to_calibrate_on(model, tmp_path, capsys):
 def test_empty_sides_and_unknown_outputs_are_refused(model, tmp_path, capsys):
     (tmp_path / "pairs.tsv").write_text("the cat\tthe dog\nthe house\t\n")
     assert main(["score", model, "--data", str(tmp_path / "pairs.tsv"), "--out", str(tmp_path / "s.tsv")]) == 1
-    assert "Pair 2 of" in capsys.readouterr().err
+    assert "Pair 2 has an empty side" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["score", model, "--data", str(tmp_path / "pairs.tsv"), "--out", "s.csv"])
     assert "--out must end with .tsv or .jsonl, not 's.csv'" in capsys.readouterr().err
+
+
+def test_a_second_writer_is_refused(model, data, scored, tmp_path, capsys):
+    out = tmp_path / "scores.jsonl"
+    with one_writer(tmp_path / "scores.jsonl.lock", "scores"):
+        assert main(["score", model, "--data", data, "--out", str(out)]) == 1
+    assert "Another process is writing" in capsys.readouterr().err
+    assert not list(tmp_path.glob("scores*"))
+
+
+def test_a_name_too_long_is_refused_before_the_model_is_loaded(data, tmp_path, capsys):
+    out = tmp_path / ("s" * 252 + ".tsv")
+    assert main(["score", "no/such/model", "--data", data, "--out", str(out)]) == 1
+    assert "cannot write" in capsys.readouterr().err

@@ -75,7 +75,7 @@ def test_every_kind_of_file_gives_the_same_pairs(tmp_path, streaming):
         ),
     ]
     for data in given:
-        pairs = load_pairs(data, streaming=streaming)
+        pairs = load_pairs(data, source="en", target="fr", streaming=streaming)
         assert isinstance(pairs, IterableDataset if streaming else Dataset)
         assert texts(pairs) == ROWS, data
         assert numbers(pairs) == [0, 1, 2, 3], data
@@ -95,7 +95,7 @@ def test_datasets_of_the_hub(monkeypatch, streaming):
         return stream if streaming else table
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    pairs = load_pairs("wmt/wmt14", config="fr-en", split="train", streaming=streaming)
+    pairs = load_pairs("wmt/wmt14", source="en", target="fr", config="fr-en", split="train", streaming=streaming)
     assert calls == [(("wmt/wmt14", "fr-en"), {"split": "train", "streaming": streaming})]
     assert texts(pairs) == ROWS
     assert set(numbers(nested_subset(pairs, 3, seed=1))) < {0, 1, 2, 3}
@@ -142,7 +142,7 @@ def test_a_changed_file_is_read_again(tmp_path):
 def test_errors_name_the_problem(tmp_path, streaming, files, error, message):
     data = [write(tmp_path / name, text) for name, text in files.items()]
     with pytest.raises(error, match=message):
-        list(load_pairs(data, streaming=streaming))
+        list(load_pairs(data, source="en", target="fr", streaming=streaming))
 
 
 def test_names_that_are_no_files():

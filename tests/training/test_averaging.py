@@ -247,7 +247,7 @@ class TestLatest:
 
 class TestCommand:
     def test_the_latest_of_a_run(self, run, tmp_path, capsys):
-        assert main(["average", str(run), "--last", "2", "--output", str(tmp_path / "mean")]) == 0
+        assert main(["average", str(run), "--last", "2", "--out", str(tmp_path / "mean")]) == 0
         out, err = capsys.readouterr()
         assert out == ""
         assert err == f"wrote {tmp_path / 'mean'}: the average of checkpoint-10, checkpoint-100\n"
@@ -256,7 +256,7 @@ class TestCommand:
 
     def test_checkpoints_by_name(self, run, tmp_path):
         names = [str(folder) for folder in checkpoints(run, 8, 9)]
-        argv = ["average", *names, "--output", str(tmp_path / "mean")]
+        argv = ["average", *names, "--out", str(tmp_path / "mean")]
         assert main(argv) == 0
         assert main(argv) == 1
         assert main([*argv, "--overwrite"]) == 0
@@ -264,15 +264,15 @@ class TestCommand:
         assert torch.equal(load_file(tmp_path / "mean/model.safetensors")["model.shared.weight"], expected)
 
     def test_five_checkpoints_by_default(self, run, tmp_path, capsys):
-        assert main(["average", str(run), "--output", str(tmp_path / "mean")]) == 1
+        assert main(["average", str(run), "--out", str(tmp_path / "mean")]) == 1
         assert "has 4 complete checkpoints (folders checkpoint-STEP), and 5 are wanted" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            (["a", "b", "--last", "2", "--output", "c"], "--last is for the folder of a run"),
-            (["a", "--last", "0", "--output", "c"], "--last must be at least 1, not 0"),
-            (["a"], "the following arguments are required: --output"),
+            (["a", "b", "--last", "2", "--out", "c"], "--last is for the folder of a run"),
+            (["a", "--last", "0", "--out", "c"], "not a number from 1 to"),
+            (["a"], "the following arguments are required: --out"),
         ],
     )
     def test_usage_errors(self, options, message, capsys):
@@ -282,5 +282,5 @@ class TestCommand:
         assert message in capsys.readouterr().err
 
     def test_a_folder_that_does_not_exist(self, tmp_path, capsys):
-        assert main(["average", str(tmp_path / "nowhere"), "--output", str(tmp_path / "mean")]) == 1
+        assert main(["average", str(tmp_path / "nowhere"), "--out", str(tmp_path / "mean")]) == 1
         assert capsys.readouterr().err == f"hf-lrp: error: there is no folder {tmp_path / 'nowhere'}\n"

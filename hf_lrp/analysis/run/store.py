@@ -220,7 +220,7 @@ def import_parquet() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise ImportError('Evaluations are stored with pyarrow: pip install "hf-lrp[analysis]"') from error
+        raise ImportError("Evaluations are stored with pyarrow: pip install pyarrow") from error
     return pyarrow.parquet
 
 

@@ -1,0 +1,86 @@
+"""What the arguments of commands name: models, devices, rules, pairs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from hf_lrp.relevance.rules import Rule
+
+
+def read_device(args: argparse.Namespace) -> torch.device:
+    """The device that is named, or else a GPU, or else the CPU; a ValueError for one that this machine lacks."""
+    import torch
+
+    if args.device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(args.device)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"--device {args.device} cannot be used here ({reason}): choose another, or cpu.") from error
+    if device.type == "meta":
+        raise ValueError("--device meta holds no numbers: choose another, or cpu.")
+    return device
+
+
+def read_rule(args: argparse.Namespace) -> Rule:
+    """The rule that is named; a ValueError for numbers that it cannot have."""
+    from hf_lrp.relevance.rules import AlphaBeta, Epsilon, Gamma
+
+    name, numbers = args.rule
+    kind: Any = {"alphabeta": AlphaBeta, "epsilon": Epsilon, "gamma": Gamma}[name]
+    return kind(*numbers)
+
+
+def generate_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Options for `generate`."""
+    return {} if args.num_beams is None else {"num_beams": args.num_beams}
+
+
+def load_model(
+    args: argparse.Namespace, name: str | Path | None, device: torch.device
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A model on a device, in float32, and its tokenizer."""
+    from hf_lrp.explaining.loading import load_checkpoint
+
+    model, tokenizer = load_checkpoint(name, args.source_lang, args.target_lang)
+    model.to(device)  # type: ignore[arg-type]
+    return model, tokenizer
+
+
+def load_data(args: argparse.Namespace) -> Any:
+    """The pairs that are named, with the columns `source` and `target`."""
+    from hf_lrp.data.pairs import load_pairs
+    from hf_lrp.data.reading import import_datasets
+
+    datasets = import_datasets()
+    if not sys.stderr.isatty():  # logs get no progress bars
+        datasets.disable_progress_bars()
+    try:
+        return load_pairs(
+            args.data[0] if len(args.data) == 1 else args.data,
+            source=args.source_column,
+            target=args.target_column,
+            split=args.split,
+            config=args.config,
+        )
+    finally:
+        datasets.enable_progress_bars()
+
+
+def require_folder(path: Path) -> None:
+    """Raise an OSError, before any work, if a folder for results could not be written to."""
+    from hf_lrp.data.files import prepare_destination
+
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"cannot write into {path}: it is a file")
+    if not path.exists():
+        prepare_destination(path)  # its parent, that is
