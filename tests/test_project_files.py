@@ -1,0 +1,60 @@
+"""Files of the project that repeat each other say the same."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hf_lrp import __version__
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+TOOLS = {"import-linter", "mypy", "ruff"}  # not what the tests run with
+
+
+def lowest_versions() -> dict[str, str]:
+    """By name, the bounds of all dependencies, also of extras."""
+    extras = PROJECT["optional-dependencies"].values()
+    wanted = {requirement for group in (PROJECT["dependencies"], *extras) for requirement in group}
+    wanted -= {requirement for requirement in wanted if requirement.startswith("hf-lrp[")} | TOOLS
+    found = [re.fullmatch(r"([\w-]+)>=([\d.]+)(,<\d+)?", requirement) for requirement in sorted(wanted)]
+    assert all(found), f"without a lowest version: {[w for w, f in zip(sorted(wanted), found, strict=True) if not f]}"
+    return {match[1]: match[2] for match in found if match}
+
+
+def test_lowest_versions_are_those_that_tests_are_run_with() -> None:
+    lines = (ROOT / ".ci" / "lowest.txt").read_text().split()
+    pinned = dict(line.split("==") for line in lines)
+    lowest = lowest_versions()
+    assert pinned.keys() == lowest.keys()
+    for name, version in lowest.items():
+        assert pinned[name] == version or pinned[name].startswith(f"{version}."), name
+
+
+def test_python_versions_agree() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
+    tested = workflow["jobs"]["tests"]["strategy"]["matrix"]["python"]
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    assert named == tested and PROJECT["requires-python"] == f">={tested[0]}"
+    assert f"Python {tested[0]} or newer" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == __version__ and citation["license"] == PROJECT["license"]
+
+
+def test_releases_are_dated() -> None:
+    headings = re.findall(r"^## (.*)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    released = [heading for heading in headings if heading != "Unreleased"]
+    assert released[0].startswith(f"{__version__} (") and headings.count("Unreleased") <= 1
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\)", heading) for heading in released)
+
+
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*.md")]))
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    missing = [link for link in links if not (page.parent / link).exists()]
+    assert not missing
