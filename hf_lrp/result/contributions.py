@@ -270,9 +270,7 @@ class Contributions:
         try:
             import pandas as pd
         except ImportError as error:
-            raise ImportError(
-                "to_pandas needs pandas: pip install pandas, or pip install 'hf-lrp[pandas]'."
-            ) from error
+            raise ImportError("to_pandas needs pandas: pip install pandas.") from error
         own = int(self.level == "word")  # at word level the word that is being written counts too
         rows: list[tuple[int, str, str, int, str, float]] = []
         source, target = self.source.tolist(), self.target.tolist()

@@ -70,7 +70,7 @@ class TextRisk:
         try:
             from sacrebleu.metrics import CHRF
         except ImportError as error:
-            raise ImportError('chrF comes from sacrebleu: pip install "hf-lrp[train]"') from error
+            raise ImportError("chrF comes from sacrebleu: pip install sacrebleu") from error
         return cls(tokenizer, CHRF())
 
     def __call__(self, candidates: Sequence[Sequence[int]], reference: Sequence[int]) -> list[float]:

@@ -177,7 +177,7 @@ def _sentencepiece(texts: Iterator[str], vocab_size: int) -> tuple[bytes, list[s
     try:
         import sentencepiece
     except ImportError as error:
-        raise ImportError('One vocabulary per side needs sentencepiece: pip install "hf-lrp[train]"') from error
+        raise ImportError("One vocabulary per side needs sentencepiece: pip install sentencepiece") from error
     model = io.BytesIO()
     with TemporaryDirectory() as folder:
         rules = Path(folder, "rules".ljust(200 - len(folder.encode()), "_"))
