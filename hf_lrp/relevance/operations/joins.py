@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from hf_lrp.relevance import compiled
 from hf_lrp.relevance.rules import Rule, conserve
 
 
@@ -12,6 +13,8 @@ def residual(rule: Rule, x: Tensor, update: Tensor, relevance: Tensor) -> tuple[
 
     x, update: [tokens, d]; relevance: [tokens, steps, d] -> the relevance of x and of update, both of that shape.
     """
+    if compiled.covers(rule, x, update, relevance):
+        return compiled.residual(x, update, relevance)
     to_x, to_update = None, None
     for part in rule.parts:
         phi_x, phi_update = part.phi(x), part.phi(update)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from hf_lrp.relevance import compiled
 from hf_lrp.relevance.operations.by_token import Writer, redistribute, share_bias
 from hf_lrp.relevance.rules import Rule, conserve
 
@@ -17,6 +18,8 @@ def linear(
     x: [tokens, in]; weight: [out, in]; bias: [out]; relevance: [tokens, steps, out] -> [tokens, steps, in].
     lag: token i carries relevance only from step ``i - lag`` on (a causal decoder); None: from all steps.
     """
+    if compiled.covers(rule, x, weight, bias, relevance):
+        return compiled.linear(x, weight, bias, relevance, lag)
     outputs, inputs = weight.shape
     shift, constant = share_bias(rule, weight.new_zeros(outputs) if bias is None else bias, inputs)
     spread = x.unsqueeze(1)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hf_lrp.relevance import compiled
 from hf_lrp.relevance.operations.by_token import Writer, redistribute, share_bias
 from hf_lrp.relevance.rules import TINY, Rule, conserve
 
@@ -19,6 +20,8 @@ def layer_norm(
 
     x: [tokens, d]; relevance: [tokens, steps, d] -> [tokens, steps, d]; lag as in :func:`linear`.
     """
+    if compiled.covers(rule, x, weight, bias, relevance):
+        return compiled.layer_norm(x, weight, bias, eps, relevance, lag)
     d = x.shape[-1]
     variance, mean = torch.var_mean(x, -1, correction=0, keepdim=True)
     sigma = torch.sqrt(variance + eps)

@@ -1,0 +1,181 @@
+"""The compiled part: fused loops in C for the rule AlphaBeta(1, 0), float32, on CPUs.
+
+Built while the package is installed, where there is a C compiler, once for each instruction set of LEVELS; the best
+one that the processor has is used. The environment variable HF_LRP_COMPILED names another one, or "off". Whatever the
+compiled part does not cover goes through :mod:`hf_lrp.relevance.operations`, which gives the same within rounding.
+
+Tokens are shared out to as many threads as torch uses. They wait without spinning, and a forked process has its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+
+from hf_lrp.relevance.rules import AlphaBeta, Rule
+
+VARIABLE = "HF_LRP_COMPILED"
+LEVELS = ("plain", "avx2", "avx512")
+RULE = AlphaBeta(1.0, 0.0)
+
+# A lag that no token reaches: relevance from all steps.
+ALL_STEPS = 2**40
+
+# Fewer multiplications than this are not worth waking a thread.
+SMALLEST_SHARE = 2**20
+
+_ARGUMENTS = {"p": ctypes.c_void_p, "l": ctypes.c_long, "d": ctypes.c_double}
+_SIGNATURES = {
+    "linear_memory": "l",
+    "layer_norm_memory": "l",
+    "linear": "pppppplllllll",
+    "layer_norm": "pppdppp" + "llllll",
+    "residual": "pppppplllll",
+}
+
+
+def level() -> str | None:
+    """The instruction set that the compiled part uses, one of LEVELS; None if it is off or was not built."""
+    wanted = os.environ.get(VARIABLE, "").lower()
+    if wanted == "off":
+        return None
+    if not wanted:
+        return _best_level()
+    if wanted not in LEVELS:
+        raise ValueError(f"{VARIABLE} must be off, {', '.join(LEVELS)} or empty; got {wanted!r}.")
+    if wanted not in _usable_levels():
+        raise ValueError(
+            f"{VARIABLE}={wanted}, but that was not built, or this processor lacks it. "
+            f"There is: {', '.join(_usable_levels()) or 'nothing'}."
+        )
+    return wanted
+
+
+def covers(rule: Rule, *tensors: Tensor | None) -> bool:
+    """True if the compiled part is there and does this."""
+    return (
+        rule == RULE
+        and all(t is None or (t.dtype == torch.float32 and t.device.type == "cpu") for t in tensors)
+        and level() is not None
+    )
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relevance: Tensor, lag: int | None = None) -> Tensor:
+    """As :func:`hf_lrp.relevance.operations.linear`."""
+    (tokens, steps, outputs), inputs = relevance.shape, weight.shape[1]
+    x, weight, relevance = x.contiguous(), weight.contiguous(), relevance.contiguous()
+    shift = weight.new_zeros(outputs) if bias is None else bias / inputs
+    received = relevance.new_empty(tokens, steps, inputs)
+    library = _library()
+    size = library.linear_memory(steps)
+
+    def work(first: int, stride: int) -> None:
+        memory = torch.empty(size)
+        pointers = _pointers(x, weight, shift, relevance, received, memory)
+        library.linear(*pointers, first, stride, tokens, steps, outputs, inputs, ALL_STEPS if lag is None else lag)
+
+    _share_out(work, tokens, steps * outputs * inputs)
+    return received
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, relevance: Tensor, lag: int | None = None
+) -> Tensor:
+    """As :func:`hf_lrp.relevance.operations.layer_norm`, in O(d log d) and O(d) per step."""
+    tokens, steps, d = relevance.shape
+    x, weight, relevance = x.contiguous(), weight.contiguous(), relevance.contiguous()
+    shift = None if bias is None else bias.contiguous()
+    received = torch.empty_like(relevance)
+    library = _library()
+    size = library.layer_norm_memory(d)
+
+    def work(first: int, stride: int) -> None:
+        memory = torch.empty(size, dtype=torch.float64)
+        given, used = _pointers(x, weight, shift), _pointers(relevance, received, memory)
+        library.layer_norm(*given, eps, *used, first, stride, tokens, steps, d, ALL_STEPS if lag is None else lag)
+
+    _share_out(work, tokens, (100 + 8 * steps) * d)
+    return received
+
+
+def residual(x: Tensor, update: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
+    """As :func:`hf_lrp.relevance.operations.residual`."""
+    tokens, steps, d = relevance.shape
+    x, update, relevance = x.contiguous(), update.contiguous(), relevance.contiguous()
+    to_x, to_update = torch.empty_like(relevance), torch.empty_like(relevance)
+    library = _library()
+
+    def work(first: int, stride: int) -> None:
+        memory = torch.empty(2, d)
+        pointers = _pointers(x, update, relevance, to_x, to_update, memory)
+        library.residual(*pointers, first, stride, tokens, steps, d)
+
+    _share_out(work, tokens, 4 * steps * d)
+    return to_x, to_update
+
+
+def _pointers(*tensors: Tensor | None) -> list[int | None]:
+    return [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+
+
+def _share_out(work: Callable[[int, int], None], tokens: int, cost: int) -> None:
+    """Call ``work(first, stride)`` so that all tokens are worked on, by as many threads as torch uses and as pay.
+
+    Strided, because in a causal decoder early tokens carry more steps than late ones.
+    """
+    threads = max(1, min(torch.get_num_threads(), tokens, tokens * cost // SMALLEST_SHARE))
+    others = [_pool(threads).submit(work, first, threads) for first in range(1, threads)]
+    work(0, threads)
+    for other in others:
+        other.result()
+
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pools.clear)  # threads do not survive a fork
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    if threads not in _pools:
+        _pools[threads] = ThreadPoolExecutor(threads - 1, thread_name_prefix="hf_lrp")
+    return _pools[threads]
+
+
+def _library() -> ctypes.CDLL:
+    found = level()
+    assert found is not None
+    return _load(found)
+
+
+@functools.cache
+def _best_level() -> str | None:
+    return _usable_levels()[-1] if _usable_levels() else None
+
+
+@functools.cache
+def _usable_levels() -> tuple[str, ...]:
+    """Those of LEVELS that were built and that this processor has, by what torch says of it."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    highest = 2 if capability.startswith("AVX512") else 1 if capability == "AVX2" else 0
+    return tuple(name for name in LEVELS[: highest + 1] if _file(name) is not None)
+
+
+def _file(name: str) -> str | None:
+    spec = importlib.util.find_spec(f"hf_lrp.relevance._fused_{name}")
+    return None if spec is None else spec.origin
+
+
+@functools.cache
+def _load(name: str) -> ctypes.CDLL:
+    library = ctypes.CDLL(_file(name))
+    for function, kinds in _SIGNATURES.items():
+        getattr(library, function).argtypes = [_ARGUMENTS[kind] for kind in kinds]
+        getattr(library, function).restype = ctypes.c_long if function.endswith("memory") else None
+    return library
