@@ -61,6 +61,8 @@ def _check(c: Contributions) -> None:
         raise ValueError(
             "Words were merged, so spaces are not known any more: call alignment() before merge_subwords()."
         )
+    if len(c) < len(c.target_tokens):
+        raise ValueError(f"These are {len(c)} of {len(c.target_tokens)} steps: call alignment() on the whole result.")
     if c.predicted_ids.ndim != 1 or not torch.equal(c.predicted_ids, c.target_ids):
         raise ValueError(
             "These contributions explain other tokens than those of the target, so they do not say what the target's "

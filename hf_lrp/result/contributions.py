@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
+import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import torch
 from torch import Tensor
 
-from hf_lrp.data.files import write_atomically
-from hf_lrp.result.words import detect_marking, display_tokens, join_words
+from hf_lrp.result import quantities
+from hf_lrp.result.steps import Step
+from hf_lrp.result.words import display_tokens
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
     from pandas import DataFrame
 
+    from hf_lrp.result.comparison import Comparison
     from hf_lrp.result.terminal import TerminalTable
-
-FILE_FORMAT = "hf_lrp.contributions"
-FILE_VERSION = 1
 
 _FLOATS = ("source", "target", "start", "logits", "probability")
 _IDS = ("source_ids", "target_ids", "predicted_ids")
@@ -37,6 +35,7 @@ _TUPLES = (
     "target_words",
     "notes",
     "start_tokens",
+    "steps",
 )
 _CHOICES = {
     "start_token": ("exclude", "keep"),
@@ -48,24 +47,28 @@ _CHOICES = {
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Contributions:
-    """Contributions of S source tokens and of the prefix to T predictions. Immutable.
+    """Contributions of S source tokens and of N target tokens to T predictions.
+
+    All N steps are there (T = N) unless some were chosen: `c[2:7]`, or a contrast at one word. Steps count from 1, as
+    in the paper and in tables and plots; indices of tensors and of the result itself count from 0, so that `c[0]` is
+    step 1. A frozen dataclass of ordinary tensors on the CPU, without gradients: a copy of what it is made of.
 
     Attributes:
         source: `[T, S]`, R_t(x_i): the share of source token i in the prediction at step t.
-        target: `[T, T]`, R_t(y_j): the share of target token j in the prediction at step t; strictly lower
-            triangular, since only tokens before t are known at step t. At word level (see `merge_subwords`)
-            the diagonal holds the share of earlier pieces of the same word.
+        target: `[T, N]`, R_t(y_j): the share of target token j in the prediction at step t; 0 for tokens that are not
+            yet written, so that it is strictly lower triangular where all steps are there. At word level (see
+            `merge_subwords`) the diagonal holds the share of earlier pieces of the same word.
         start: `[T]`, the raw share of the decoder start token and of forced tokens.
         logits: `[T]`, the explained logit (contrastive: the difference of two).
         probability: `[T]`, the probability of the explained token.
         source_tokens: S raw tokenizer pieces such as `▁Hello`.
-        target_tokens: T pieces that the model is conditioned on.
+        target_tokens: N pieces that the model is conditioned on.
         predicted_tokens: T pieces whose logits are explained.
         source_ids: `[S]`; at word level the id of a word's first piece, as for the next two.
-        target_ids: `[T]`.
+        target_ids: `[N]`.
         predicted_ids: `[T]`, or `[T, 2]` for a contrastive pair.
         source_words: S indices: which word each token belongs to; starts at 0 and never decreases.
-        target_words: T indices, likewise.
+        target_words: N indices, likewise.
         conservation_error: largest |sum - 1| of the raw shares as propagation returned them.
         start_token: `"exclude"` where source and target sum to 1, `"keep"` where `start` has a part in it.
         prefix: `"reference"`, `"model"` or `"random"`.
@@ -77,10 +80,7 @@ class Contributions:
         level: `"token"`, or `"word"` after `merge_subwords`.
         start_tokens: the decoder start token and what was forced after it, such as the target language; their
             shares are `start`. Empty in files of older versions.
-
-    Steps and positions count from 0, as in the tensors; tables and plots number steps from 1, as the paper
-    does. Every access to a tensor gives a copy on the CPU that raises on in-place writes; a `.clone()` of it
-    can be written to and used in autograd.
+        steps: the numbers of the T steps, ascending; by default 1 to N.
     """
 
     source: Tensor
@@ -106,56 +106,34 @@ class Contributions:
     notes: tuple[str, ...] = ()
     level: Literal["token", "word"] = "token"
     start_tokens: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in _TUPLES:
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not self.steps:
+            object.__setattr__(self, "steps", tuple(range(1, len(self.target_tokens) + 1)))
         for name in (*_FLOATS, *_IDS):
             value = getattr(self, name)
             if not isinstance(value, Tensor):
                 raise ValueError(f"{name} must be a tensor, got {type(value).__name__}.")
-            with torch.inference_mode():
+            with torch.inference_mode(False):  # whatever it is called in: autograd takes no tensors of inference mode
                 kept = value.detach().cpu().clone(memory_format=torch.contiguous_format)
             object.__setattr__(self, name, kept)
-        self._check_tensors()
         self._check_descriptions()
-
-    def __getattribute__(self, name: str) -> Any:
-        # torch raises on in-place writes to an inference tensor, but only after it has written, and lets
-        # writes through `.data` and `.numpy()` pass. The copy handed out raises; what is kept never changes.
-        value = object.__getattribute__(self, name)
-        if isinstance(value, Tensor):
-            with torch.inference_mode():
-                return value.clone()
-        return value
-
-    def _check_tensors(self) -> None:
-        steps, positions = len(self.target_tokens), len(self.source_tokens)
-        if not steps or not positions:
-            raise ValueError(f"at least one source and one target token are needed, got {positions} and {steps}.")
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("start", "logits", "probability", "target_ids"), (steps,))
-        shapes |= {"source": (steps, positions), "target": (steps, steps), "source_ids": (positions,)}
-        shapes["predicted_ids"] = (steps, 2) if self.predicted_ids.ndim == 2 else (steps,)
-        for name, shape in shapes.items():
-            tensor = getattr(self, name)
-            if tuple(tensor.shape) != shape:
-                raise ValueError(
-                    f"{name} must have shape {list(shape)} for {positions} source and {steps} target tokens, "
-                    f"got {list(tensor.shape)}."
-                )
-            kind_is_right = tensor.is_floating_point() if name in _FLOATS else _is_integer(tensor)
-            if not kind_is_right:
-                kind = "a floating point" if name in _FLOATS else "an integer"
-                raise ValueError(f"{name} must be {kind} tensor, got {tensor.dtype}.")
-        if self.target.triu(0 if self.level == "token" else 1).count_nonzero():
-            raise ValueError("target must be lower triangular: a token that is not yet written cannot contribute.")
+        self._check_tensors()
 
     def _check_descriptions(self) -> None:
-        steps, positions = len(self.target_tokens), len(self.source_tokens)
+        written, positions = len(self.target_tokens), len(self.source_tokens)
+        if not written or not positions:
+            raise ValueError(f"at least one source and one target token are needed, got {positions} and {written}.")
+        ascending = all(a < b for a, b in pairwise(self.steps))
+        if not ascending or not 1 <= self.steps[0] <= self.steps[-1] <= written:
+            raise ValueError(f"steps must be ascending numbers from 1 to {written}, got {self.steps}.")
         for name, length in (
-            ("predicted_tokens", steps),
+            ("predicted_tokens", len(self.steps)),
             ("source_words", positions),
-            ("target_words", steps),
+            ("target_words", written),
         ):
             if len(getattr(self, name)) != length:
                 raise ValueError(f"{name} must have {length} entries, got {len(getattr(self, name))}.")
@@ -167,25 +145,119 @@ class Contributions:
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}.")
 
+    def _check_tensors(self) -> None:
+        steps, written, positions = len(self.steps), len(self.target_tokens), len(self.source_tokens)
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("start", "logits", "probability"), (steps,))
+        shapes |= {"source": (steps, positions), "target": (steps, written)}
+        shapes |= {"source_ids": (positions,), "target_ids": (written,)}
+        shapes["predicted_ids"] = (steps, 2) if self.predicted_ids.ndim == 2 else (steps,)
+        for name, shape in shapes.items():
+            tensor = getattr(self, name)
+            if tuple(tensor.shape) != shape:
+                raise ValueError(
+                    f"{name} must have shape {list(shape)} for {positions} source and {written} target tokens, "
+                    f"got {list(tensor.shape)}."
+                )
+            kind_is_right = tensor.is_floating_point() if name in _FLOATS else _is_integer(tensor)
+            if not kind_is_right:
+                kind = "a floating point" if name in _FLOATS else "an integer"
+                raise ValueError(f"{name} must be {kind} tensor, got {tensor.dtype}.")
+        if self.target[~self.known].count_nonzero():
+            raise ValueError("target must be lower triangular: a token that is not yet written cannot contribute.")
+
+    # ---- steps
+
+    def __len__(self) -> int:
+        """How many steps there are."""
+        return len(self.steps)
+
+    def __iter__(self) -> Iterator[Step]:
+        return (self[i] for i in range(len(self)))
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Step: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Contributions: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Step | Contributions:
+        """The step at an index, which counts from 0; for a slice, the same result with these steps only."""
+        if isinstance(index, slice):
+            return self._choose(range(len(self))[index])
+        i = operator.index(index)
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"there is no step at index {i}: there are {len(self)} steps.")
+        known = self.known[i]
+        return Step(
+            number=self.steps[i],
+            token=self.target_tokens[self.steps[i] - 1],
+            predicted_token=self.predicted_tokens[i],
+            is_written=self.is_written[i],
+            probability=self.probability[i].item(),
+            logit=self.logits[i].item(),
+            source_tokens=self.source_tokens,
+            source=self.source[i],
+            prefix_tokens=self.target_tokens[: int(known.sum())],
+            target=self.target[i, known],
+            source_total=self.source_total[i].item(),
+            target_total=self.target_total[i].item(),
+            start=self.start[i].item(),
+        )
+
+    def _choose(self, indices: range) -> Contributions:
+        chosen = sorted(indices)
+        if not chosen:
+            raise IndexError(f"the slice holds none of the {len(self)} steps.")
+        tensors = {name: getattr(self, name)[chosen] for name in (*_FLOATS, "predicted_ids")}
+        predicted = tuple(self.predicted_tokens[i] for i in chosen)
+        return replace(self, **tensors, predicted_tokens=predicted, steps=tuple(self.steps[i] for i in chosen))
+
+    @property
+    def known(self) -> Tensor:
+        """`[T, N]`: whether a target token is written before a step; at word level also while it is written."""
+        last = torch.tensor(self.steps)[:, None] - int(self.level == "token")
+        return torch.arange(len(self.target_tokens)) < last
+
+    @property
+    def is_written(self) -> tuple[bool, ...]:
+        """For each step, whether the explained token is the written one; of a contrastive pair, the first."""
+        written = [step - 1 for step in self.steps]
+        if self.level == "word":  # ids are those of first pieces
+            return tuple(a == self.target_tokens[i] for a, i in zip(self.predicted_tokens, written, strict=True))
+        explained = self.predicted_ids.reshape(len(self), -1)[:, 0]
+        return tuple((explained == self.target_ids[written]).tolist())
+
+    # ---- quantities
+
     @property
     def source_total(self) -> Tensor:
         """R_t(source), `[T]`: the share of the whole source in each prediction."""
-        return self.source.sum(1)
+        return quantities.source_total(self.source)
 
     @property
     def target_total(self) -> Tensor:
         """R_t(target), `[T]`: the share of the whole prefix in each prediction."""
-        return self.target.sum(1)
+        return quantities.target_total(self.target)
 
     @property
     def source_entropy(self) -> Tensor:
         """Entropy in nats of R_t(x_i) / R_t(source), `[T]`; nan at steps where a share is negative."""
-        return _entropy(self.source).to(self.source.dtype)
+        return quantities.source_entropy(self.source)
 
     @property
     def target_entropy(self) -> Tensor:
-        """Entropy in nats of R_t(y_j) / R_t(target), `[T]`; 0 without a prefix, nan as for the source."""
-        return _entropy(self.target).to(self.source.dtype)
+        """Entropy in nats of R_t(y_j) / R_t(target), `[T]`; nan where there is no prefix, or as for the source."""
+        return quantities.target_entropy(self.target)
+
+    def mean(self) -> dict[str, float]:
+        """Means over the steps from the second on of `source_total`, `source_entropy` and `target_entropy`.
+
+        Step 1 is left out: without a prefix, R_1(source) = 1 whatever the model does. Steps where a quantity is
+        undefined are left out too; nan where none is left.
+        """
+        return {name: quantities.mean_over_steps(getattr(self, name), self.steps) for name in quantities.AVERAGED}
+
+    # ---- other forms
 
     @property
     def labels(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
@@ -198,13 +270,19 @@ class Contributions:
         )
 
     @property
+    def row_labels(self) -> tuple[str, ...]:
+        """For each step the predicted token as shown, with the written one where it is another: `cat ≠ dog`."""
+        _, target, predicted = self.labels
+        rows = zip(predicted, self.steps, self.is_written, strict=True)
+        return tuple(label if same else f"{label} ≠ {target[step - 1]}" for label, step, same in rows)
+
+    @property
     def color_limit(self) -> float:
         """Where the colour scale of plots and pages ends: the 98th percentile of the sizes of all shares.
 
         The first steps have few prefix tokens, with large shares; a scale up to those would hide the rest.
         """
-        written = torch.ones_like(self.target).tril(-1 if self.level == "token" else 0).bool()
-        sizes = torch.cat([self.source.flatten(), self.target[written]]).double().abs()
+        sizes = torch.cat([self.source.flatten(), self.target[self.known]]).double().abs()
         return sizes.quantile(0.98).item() or 1.0
 
     def merge_subwords(self) -> Contributions:
@@ -213,33 +291,22 @@ class Contributions:
         What the pieces of an input word contribute is added; predictions of a word's pieces are averaged, so
         source and target together still sum to 1 where they did. A word's later pieces are predicted from
         its earlier ones: their share stands on the diagonal of `target`. Probabilities are multiplied, logits
-        and start shares averaged, pieces joined without their markers.
+        and start shares averaged, pieces joined without their markers. Totals and entropies are those of the words'
+        shares.
         """
-        if self.level == "word":
-            return self
-        columns, rows = _membership(self.source_words), _membership(self.target_words)
-        mean = rows / rows.sum(1, keepdim=True)
-        first_column, first_row = columns.argmax(1), rows.argmax(1)
-        probability = [self.probability[row.bool()].double().prod() for row in rows]
-        target_marking = detect_marking(self.target_tokens + self.predicted_tokens)
-        source_marking = detect_marking(self.source_tokens)
-        return replace(
-            self,
-            source=(mean @ self.source.double() @ columns.T).to(self.source.dtype),
-            target=(mean @ self.target.double() @ rows.T).to(self.target.dtype),
-            start=(mean @ self.start.double()).to(self.start.dtype),
-            logits=(mean @ self.logits.double()).to(self.logits.dtype),
-            probability=torch.stack(probability).to(self.probability.dtype),
-            source_tokens=join_words(self.source_tokens, self.source_words, source_marking),
-            target_tokens=join_words(self.target_tokens, self.target_words, target_marking),
-            predicted_tokens=join_words(self.predicted_tokens, self.target_words, target_marking),
-            source_ids=self.source_ids[first_column],
-            target_ids=self.target_ids[first_row],
-            predicted_ids=self.predicted_ids[first_row],
-            source_words=tuple(range(len(columns))),
-            target_words=tuple(range(len(rows))),
-            level="word",
-        )
+        from hf_lrp.result.merging import merge_subwords
+
+        return merge_subwords(self)
+
+    def compare(self, other: Contributions) -> Comparison:
+        """This result beside another one of the same source: another prefix, model, target or rule.
+
+        Raises:
+            ValueError: the two do not belong together: they have other sources, levels or kinds of shares.
+        """
+        from hf_lrp.result.comparison import Comparison
+
+        return Comparison(self, other)
 
     def alignment(self) -> set[tuple[int, int]]:
         """Links between source and target words, as pairs of their numbers from 0.
@@ -265,73 +332,104 @@ class Contributions:
     def to_pandas(self) -> DataFrame:
         """One row per step and input token that is known at that step.
 
-        Columns: `step`, `predicted`, `side` (`"source"` or `"target"`), `position`, `token`, `contribution`.
+        Columns: `step` (from 1), `predicted`, `side` (`"source"` or `"target"`), `position` (from 1), `token`,
+        `contribution`.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError("to_pandas needs pandas: pip install pandas.") from error
-        own = int(self.level == "word")  # at word level the word that is being written counts too
-        rows: list[tuple[int, str, str, int, str, float]] = []
-        source, target = self.source.tolist(), self.target.tolist()
-        for step, predicted in enumerate(self.predicted_tokens):
-            for side, tokens, shares in (
-                ("source", self.source_tokens, source[step]),
-                ("target", self.target_tokens[: step + own], target[step]),
-            ):
-                rows += [(step, predicted, side, i, token, shares[i]) for i, token in enumerate(tokens)]
-        return pd.DataFrame(rows, columns=["step", "predicted", "side", "position", "token", "contribution"])
+        from hf_lrp.result.frames import shares_frame
+
+        return shares_frame(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one safetensors file, which replaces an old one only once all is written."""
-        from safetensors.torch import save
+        from hf_lrp.result.saving import save_fields
 
         tensors = {name: getattr(self, name) for name in (*_FLOATS, *_IDS)}
-        described = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in tensors}
-        text = json.dumps(described, ensure_ascii=False)
-        metadata = {"format": FILE_FORMAT, "version": str(FILE_VERSION), "description": text}
-        content = save(tensors, metadata | {"sha256": _checksum(tensors, text)})
-        write_atomically(path, content)
+        save_fields(path, tensors, {f.name: getattr(self, f.name) for f in fields(self) if f.name not in tensors})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Contributions:
-        """Read what `save` wrote, exactly.
+        """Read what `save` wrote, exactly, also by an earlier version.
 
         Raises:
             FileNotFoundError: there is no such file.
             ValueError: the file is damaged, is something else, or was written by a newer version.
         """
-        tensors, text = _read(Path(path))
+        from hf_lrp.result.saving import load_fields
+
+        values = load_fields(path)
         try:
-            values: dict[str, Any] = {**tensors, **json.loads(text)}
             return cls(**values)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"{path} does not hold valid contributions: {error} Compute and save them again."
             ) from error
 
-    @overload
-    def plot(self, figure: Figure | None = None, *, title: str | None = None) -> Figure: ...
+    # ---- views
 
     @overload
-    def plot(self, figure: SubFigure, *, title: str | None = None) -> SubFigure: ...
+    def plot(
+        self,
+        figure: Figure | None = None,
+        *,
+        figsize: tuple[float, float] | None = None,
+        cmap: str | None = None,
+        title: str | None = None,
+    ) -> Figure: ...
 
-    def plot(self, figure: Figure | SubFigure | None = None, *, title: str | None = None) -> Figure | SubFigure:
+    @overload
+    def plot(
+        self,
+        figure: SubFigure | None = None,
+        *,
+        ax: Axes | None = None,
+        cmap: str | None = None,
+        title: str | None = None,
+    ) -> Figure | SubFigure: ...
+
+    def plot(
+        self,
+        figure: Figure | SubFigure | None = None,
+        *,
+        ax: Axes | None = None,
+        figsize: tuple[float, float] | None = None,
+        cmap: str | None = None,
+        title: str | None = None,
+    ) -> Figure | SubFigure:
         """A heat map of source and prefix contributions with the curve of R_t(source) beside it.
+
+        Steps at which the explained token is not the written one are labelled `explained ≠ written`.
 
         Args:
             figure: an empty matplotlib figure or sub-figure to draw into; by default a new one that fits.
+            ax: axes to draw into instead, such as one of `plt.subplots`.
+            figsize: width and height of the new figure in inches, instead of what fits.
+            cmap: a matplotlib colour map, instead of blues, or of purple and orange where shares are negative.
             title: replaces the title.
         """
         from hf_lrp.result.plotting import plot_contributions
 
-        return plot_contributions(self, figure, title=title)
+        return plot_contributions(self, figure, ax=ax, figsize=figsize, cmap=cmap, title=title)
 
-    def to_html(self) -> str:
-        """A self-contained page with the heat map as a table."""
-        from hf_lrp.result.html import render_page
+    @overload
+    def to_html(self) -> str: ...
 
-        return render_page([self])
+    @overload
+    def to_html(self, path: str | os.PathLike[str]) -> None: ...
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
+        """A self-contained page with the heat map as a table; with a path, written there."""
+        from hf_lrp.result.html import render_page, write_page
+
+        if path is None:
+            return render_page([self])
+        write_page(path, [self])
+        return None
+
+    def show(self) -> None:
+        """Show the heat map in a notebook, elsewhere print the coloured table."""
+        from hf_lrp.result.showing import show
+
+        show([self])
 
     def _repr_html_(self) -> str:
         from hf_lrp.result.html import render_fragment
@@ -351,9 +449,8 @@ class Contributions:
 
     def __repr__(self) -> str:
         return (
-            f"<Contributions of {len(self.source_tokens)} source {self.level}s to "
-            f"{len(self.target_tokens)} steps, "
-            f"mean R(source) {self.source_total.double().mean():.3f}, model {self.model!r}>"
+            f"<Contributions of {len(self.source_tokens)} source {self.level}s to {len(self)} steps, "
+            f"{quantities.describe_mean(self.mean()['source_total'])}, model {self.model!r}>"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -369,20 +466,6 @@ def _is_integer(tensor: Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
 
 
-def _entropy(shares: Tensor) -> Tensor:
-    """Entropy of each renormalised row of `[T, n]`, in float64, since effects are in the third decimal."""
-    exact = shares.double()
-    total = exact.sum(1, keepdim=True)
-    p = torch.where(total > 0, exact / total, 0.0)
-    entropy = -torch.special.xlogy(p, p).sum(1) + 0.0  # no -0.0
-    return torch.where((exact < 0).any(1), math.nan, entropy)
-
-
-def _membership(words: Sequence[int]) -> Tensor:
-    """`[W, n]`, 1 where token n belongs to word W."""
-    return torch.nn.functional.one_hot(torch.tensor(words)).double().T
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, Tensor):
         return _plain(value.tolist())
@@ -395,45 +478,3 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, Tensor):
         return a.dtype == b.dtype and a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
     return bool(a == b or (a != a and b != b))
-
-
-def _checksum(tensors: dict[str, Tensor], text: str) -> str:
-    """SHA-256 of the tensors with their names, types and shapes, and of the description."""
-    digest = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"\0{name} {tensor.dtype} {list(tensor.shape)}\0".encode())
-        digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], str]:
-    """Tensors and description of a file, checked."""
-    from safetensors import SafetensorError, safe_open
-
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist; check the path, or write it with Contributions.save.")
-    if not path.is_file():
-        raise ValueError(f"{path} is not a file; give the file that Contributions.save wrote.")
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FILE_FORMAT:
-                raise ValueError(
-                    f"{path} is a safetensors file, but not of contributions (its format is "
-                    f"{metadata.get('format')!r}); give a file that Contributions.save wrote."
-                )
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(
-            f"{path} is truncated, damaged or no safetensors file ({error}); copy it again, or compute and save again."
-        ) from error
-    version, text = metadata.get("version", ""), metadata.get("description", "")
-    if version.isdecimal() and int(version) > FILE_VERSION:
-        raise ValueError(
-            f"{path} has format version {version}, this hf_lrp reads up to {FILE_VERSION}; "
-            "upgrade it: pip install -U hf-lrp."
-        )
-    if version != str(FILE_VERSION) or metadata.get("sha256") != _checksum(tensors, text):
-        raise ValueError(f"{path} is damaged: its checksum does not match; copy it again, or compute and save again.")
-    return tensors, text

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from hf_lrp.data.files import write_atomically
 from hf_lrp.data.visible import markup
+from hf_lrp.result.quantities import describe_mean
 
 if TYPE_CHECKING:
     from hf_lrp.result.contributions import Contributions
@@ -39,6 +42,7 @@ _TABLE_STYLE = """
 .hf-lrp th.token { left: 0; text-align: right; z-index: 2; max-width: 16em;
   overflow: hidden; text-overflow: ellipsis; }
 .hf-lrp thead th.token { z-index: 3; }
+.hf-lrp .written { opacity: .65; }
 .hf-lrp th.input span { writing-mode: vertical-rl; display: inline-block; max-height: 14em;
   overflow: hidden; }
 .hf-lrp .first { border-left: 8px solid var(--ground); }
@@ -72,6 +76,11 @@ def render_page(contributions: Sequence[Contributions], title: str = "Source and
     )
 
 
+def write_page(path: str | os.PathLike[str], contributions: Sequence[Contributions]) -> None:
+    """Write one page with all the contributions, which replaces an old one only once all is written."""
+    write_atomically(path, render_page(contributions).encode())
+
+
 def render_fragment(contributions: Contributions) -> str:
     """One `Contributions` with its styles, to be put into a page or a notebook."""
     return f"<style>{_TABLE_STYLE}</style>\n{_section(contributions)}"
@@ -82,8 +91,6 @@ def _section(c: Contributions) -> str:
 
 
 def _summary(c: Contributions) -> str:
-    totals = c.source_total.double()
-    from_second = f", from step 2 on {totals[1:].mean():.3f}" if len(totals) > 1 else ""
     details = {
         "rule": c.rule,
         "prefix": c.prefix,
@@ -92,10 +99,15 @@ def _summary(c: Contributions) -> str:
         "propagated in": c.dtype,
         "conservation error": f"{c.conservation_error:.1g}",
     }
-    lines = [f'<p class="about">{markup(c.model)}: mean R(source) {totals.mean():.3f}{from_second}</p>']
+    mean = describe_mean(c.mean()["source_total"])
+    lines = [f'<p class="about">{markup(c.model)}: {mean}</p>']
     detail = " · ".join(f"{name}: {value}" for name, value in details.items())
     lines.append(f'<p class="detail">{markup(detail)}</p>')
     lines += [f'<p class="detail">note: {markup(note)}</p>' for note in c.notes]
+    others = c.is_written.count(False)
+    if others:
+        steps = f"{others} of {len(c)} steps"
+        lines.append(f'<p class="detail">≠: at {steps} the explained token is not the written one</p>')
     lines.append(_color_key(c))
     return "\n".join(lines)
 
@@ -115,19 +127,24 @@ def _table(c: Contributions) -> str:
     source, target, predicted = c.labels
     dense = len(source) + len(target) > _COLUMNS_WITH_NUMBERS
     headers = "".join(_header(label, i == 0) for side in (source, target) for i, label in enumerate(side))
+    written_before = c.known.sum(1).tolist()
     shares = zip(predicted, c.source.tolist(), c.target.tolist(), _total_cells(c), strict=True)
     limit = c.color_limit
     rows = []
-    for step, (name, source_shares, target_shares, total) in enumerate(shares):
-        written = step + (c.level == "word")
+    for row, (name, source_shares, target_shares, total) in enumerate(shares):
+        written, step = written_before[row], c.steps[row]
         cells = _cells(name, source, source_shares, limit, dense)
         cells += _cells(name, target[:written], target_shares, limit, dense)
         if written < len(target):
             later = "later" if written else "later first"
             cells += f'<td class="{later}" colspan="{len(target) - written}"></td>'
-        about = f"step {step + 1}: {_isolate(name)}, "
-        about += f"probability {c.probability[step]:.3g}, logit {c.logits[step]:.4g}"
-        rows.append(f'<tr><th class="token" dir="auto" title="{escape(about)}">{escape(name)}</th>{total}{cells}</tr>')
+        about = f"step {step}: {_isolate(name)}, "
+        about += f"probability {c.probability[row]:.3g}, logit {c.logits[row]:.4g}"
+        other = "" if c.is_written[row] else target[step - 1]
+        about += f"; written is {_isolate(other)}" if other else ""
+        mark = f' <i class="written">≠ {escape(other)}</i>' if other else ""
+        name_cell = f'<th class="token" dir="auto" title="{escape(about)}">{escape(name)}{mark}</th>'
+        rows.append(f"<tr>{name_cell}{total}{cells}</tr>")
     return (
         f'<table class="{"dense" if dense else "roomy"}">\n<thead>\n'
         '<tr><th class="token side"></th><th class="side"></th>'

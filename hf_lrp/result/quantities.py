@@ -19,6 +19,7 @@ Shares = TypeVar("Shares", np.ndarray, "Tensor")
 
 # Below what sums of float32 shares resolve. A share of exactly 0 would make a divergence infinite.
 SMALLEST_SHARE = 1e-8
+AVERAGED = ("source_total", "source_entropy", "target_entropy")  # of which results give means over steps
 
 
 def source_total(source: Shares) -> Shares:
@@ -104,6 +105,12 @@ def mean_over_steps(values: Shares, steps: Sequence[int] | None = None) -> float
     later = exact[1:] if steps is None else exact[np.asarray(steps) > 1]
     defined = later[~np.isnan(later)]
     return float(defined.mean()) if len(defined) else float("nan")
+
+
+def describe_mean(source_total: float) -> str:
+    """A mean of R_t(source) over steps in words, which say that step 1 is left out."""
+    known = "undefined" if np.isnan(source_total) else f"{source_total:.3f}"
+    return f"mean R(source) from step 2 on {known}"
 
 
 def _distributions(shares: np.ndarray, present: np.ndarray) -> np.ndarray:

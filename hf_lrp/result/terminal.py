@@ -8,30 +8,33 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hf_lrp.data.visible import visible
-from hf_lrp.result.contributions import Contributions
+from hf_lrp.result.quantities import describe_mean
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
+    from hf_lrp.result.contributions import Contributions
+
 Cell = tuple[str, float | None]  # a piece of a line, and how strongly it is coloured: 0 to 1, negative, or not at all
 Input = tuple[str, float]  # an input token and its share
 _PLAIN_WIDTH = 80
 _LABEL_WIDTH = 14
+_TWO_LABELS_WIDTH = 20  # of an explained and a written token
 
 
 def summarize(contributions: Contributions) -> list[str]:
     """Two lines on what was explained and how, then the notes."""
     c = contributions
-    totals = c.source_total.double()
-    mean = f"mean R(source) {totals.mean():.3f}"
-    if len(totals) > 1:
-        mean += f", from step 2 on {totals[1:].mean():.3f}"
+    mean = describe_mean(c.mean()["source_total"])
+    steps = f"{len(c)} steps" if len(c) == len(c.target_tokens) else f"{len(c)} of {len(c.target_tokens)} steps"
+    others = c.is_written.count(False)
     lines = [
-        f"{c.model}: {len(c.source_tokens)} source {c.level}s, {len(c.target_tokens)} steps, {mean}",
+        f"{c.model}: {len(c.source_tokens)} source {c.level}s, {steps}, {mean}",
         f"rule {c.rule}, prefix {c.prefix}, predict {c.predict}, start token {c.start_token}, {c.dtype}, "
         f"conservation error {c.conservation_error:.1g}",
         *(f"note: {note}" for note in c.notes),
+        *([f"≠: at {others} of {len(c)} steps the explained token is not the written one"] if others else []),
     ]
     return [visible(line) for line in lines]
 
@@ -63,23 +66,38 @@ class TerminalTable:
 def _table_rows(contributions: Contributions, width: int) -> list[list[Cell]]:
     """The header and one row per step, at most `width` columns wide."""
     c = contributions
-    _, _, predicted = c.labels
+    predicted = _row_labels(c)
     source, prefix = _top_inputs(c)
     totals = list(zip(c.probability.tolist(), c.source_total.tolist(), c.target_total.tolist(), strict=True))
     largest = float(max(c.source.abs().max(), c.target.abs().max())) or 1.0
-    label_width = min(_LABEL_WIDTH, max(map(_cells, (*predicted, "predicted"))))
+    label_width = max(map(_cells, (*predicted, "predicted")))
     rest = max(width - label_width - 26, 24)
     source_width = rest * 4 // 7
     header = f"step {_pad('predicted', label_width)}    p R(src) R(tgt)  "
     header += f"{_pad('top source', source_width)}   top prefix"
     rows: list[list[Cell]] = [[(header, None)]]
-    for step, (probability, source_total, target_total) in enumerate(totals):
-        row: list[Cell] = [(f"{step + 1:>4} {_pad(_shorten(predicted[step], label_width), label_width)} ", None)]
+    for i, (probability, source_total, target_total) in enumerate(totals):
+        row: list[Cell] = [(f"{c.steps[i]:>4} {_pad(predicted[i], label_width)} ", None)]
         row.append((f"{probability:4.2f} {source_total:6.3f} {target_total:6.3f}  ", None))
-        row += _fit(source[step], source_width, largest)
-        row += [(" | ", None), *_fit(prefix[step], rest - source_width - 3, largest)]
+        row += _fit(source[i], source_width, largest)
+        row += [(" | ", None), *_fit(prefix[i], rest - source_width - 3, largest)]
         rows.append(row)
     return rows
+
+
+def _row_labels(c: Contributions) -> list[str]:
+    """The predicted token of each step, shortened, with the written one where it is another: `cat≠dog`."""
+    _, target, predicted = c.labels
+    labels = []
+    for label, step, same in zip(predicted, c.steps, c.is_written, strict=True):
+        if same:
+            labels.append(_shorten(label, _LABEL_WIDTH))
+            continue
+        written = target[step - 1]
+        half = _TWO_LABELS_WIDTH // 2
+        short = _shorten(label, max(half, _TWO_LABELS_WIDTH - 1 - _cells(written)))
+        labels.append(f"{short}≠{_shorten(written, _TWO_LABELS_WIDTH - 1 - _cells(short))}")
+    return labels
 
 
 def _top_inputs(contributions: Contributions) -> tuple[list[list[Input]], list[list[Input]]]:

@@ -1,48 +1,23 @@
-"""The result: immutability, derived quantities, word level, files."""
+"""The result: its fields, derived quantities, steps and other forms."""
 
 import copy
 import dataclasses
 import json
 import math
-import os
 import pickle
 import sys
 
 import pytest
 import torch
 from example_contributions import FRENCH, make_contributions
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 
-from hf_lrp.result.contributions import FILE_FORMAT, Contributions
-
-WRITES = {
-    "setitem": lambda tensor: tensor.__setitem__((0, 0), 9.0),
-    "add_": lambda tensor: tensor.add_(1),
-    "view": lambda tensor: tensor[0].fill_(9.0),
-    "out": lambda tensor: torch.add(tensor, 1, out=tensor),
-    "transpose_": lambda tensor: tensor.t_(),
-}
+from hf_lrp.result.contributions import Contributions
 
 
-@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
-def test_writing_in_place_is_refused_and_changes_nothing(write):
-    contributions, untouched = make_contributions(), make_contributions()
-    with pytest.raises(RuntimeError, match="inference"):
-        write(contributions.source)
-    assert contributions == untouched
-
-
-def test_no_way_in_changes_what_is_kept():
+def test_fields_cannot_be_replaced_and_what_was_given_is_copied():
     given_source = make_contributions().source.clone()
     contributions, untouched = make_contributions(source=given_source), make_contributions()
     given_source.zero_()
-    contributions.source.numpy().fill(9.0)
-    contributions.source.data.fill_(9.0)
-    with torch.inference_mode():
-        contributions.source.fill_(9.0)
     assert contributions == untouched
     with pytest.raises(dataclasses.FrozenInstanceError):
         contributions.model = "other"
@@ -50,21 +25,38 @@ def test_no_way_in_changes_what_is_kept():
         hash(contributions)
 
 
-def test_tensors_can_be_read_and_copied_like_any_other():
+def test_reading_an_attribute_copies_nothing():
     contributions = make_contributions()
-    assert contributions.source[1, 2] == contributions.source.numpy()[1, 2]
-    assert torch.equal(contributions.source * 2 - contributions.source, contributions.source)
-    weights = contributions.source.clone().requires_grad_()
-    (weights**2).sum().backward()
-    assert torch.equal(weights.grad, 2 * contributions.source)
+    assert contributions.source is contributions.source
+    assert contributions.source.data_ptr() == contributions.source.data_ptr()
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_tensors_are_ordinary_and_take_part_in_autograd(mode):
+    with mode():
+        made = make_contributions()
+        contributions = make_contributions(source=made.source * 1, logits=made.logits + 0)
+    tensors = [value for value in vars(contributions).values() if isinstance(value, torch.Tensor)]
+    assert len(tensors) == 8
+    assert not any(tensor.is_inference() or tensor.requires_grad for tensor in tensors)
+    weights = torch.ones(5, requires_grad=True)
+    (contributions.source @ weights).sum().backward()
+    torch.testing.assert_close(weights.grad, contributions.source.sum(0))
+
+
+def test_tensors_of_a_graph_are_detached():
+    source = make_contributions().source.requires_grad_()
+    assert not make_contributions(source=source * 1).source.requires_grad
+
+
+def test_copies_are_equal():
+    contributions = make_contributions()
     for twin in (
         copy.deepcopy(contributions),
         copy.copy(contributions),
         pickle.loads(pickle.dumps(contributions)),
     ):
         assert twin == contributions
-        with pytest.raises(RuntimeError, match="inference"):
-            twin.source[0, 0] = 9.0
 
 
 @pytest.mark.parametrize(
@@ -91,6 +83,9 @@ def test_tensors_can_be_read_and_copied_like_any_other():
         ({"target_words": (1, 1, 2, 2, 3, 4)}, "target_words must start at 0"),
         ({"prefix": "gold"}, "prefix must be one of reference, model, random, got 'gold'"),
         ({"source_tokens": ()}, "at least one source and one target token"),
+        ({"steps": (1, 2)}, "predicted_tokens must have 2 entries, got 6"),
+        ({"steps": (1, 3, 2, 4, 5, 6)}, "steps must be ascending numbers from 1 to 6"),
+        ({"steps": (2, 3, 4, 5, 6, 7)}, "steps must be ascending numbers from 1 to 6"),
     ],
 )
 def test_bad_fields_are_refused(changes, message):
@@ -118,8 +113,8 @@ def test_totals_and_entropies():
     torch.testing.assert_close(contributions.target_total, torch.tensor([0.0, 0.2, 0.3]))
     torch.testing.assert_close(contributions.source_entropy, torch.tensor([math.log(2), math.log(2), 0.0]))
     of_thirds = math.log(3) - 2 / 3 * math.log(2)
-    torch.testing.assert_close(contributions.target_entropy, torch.tensor([0.0, 0.0, of_thirds]))
-    assert contributions.target_entropy.signbit().sum() == 0
+    torch.testing.assert_close(contributions.target_entropy, torch.tensor([math.nan, 0.0, of_thirds]), equal_nan=True)
+    assert not contributions.target_entropy[1:].signbit().any()
 
 
 def test_entropy_is_computed_in_double_precision():
@@ -133,58 +128,8 @@ def test_entropy_of_negative_shares_is_nan():
     source = torch.tensor([[1.5, -0.5], [0.5, 0.5]])
     contributions = make_contributions(("a", "b"), ("c", "d"), source=source)
     assert contributions.source_entropy.isnan().tolist() == [True, False]
-    assert not contributions.target_entropy.isnan().any()
+    assert contributions.target_entropy.isnan().tolist() == [True, False]
     json.dumps(contributions.to_dict(), allow_nan=False)
-
-
-def test_merging_by_hand():
-    source = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.2], [0.1, 0.2, 0.3]])
-    target = torch.tensor([[0.0, 0.0, 0.0], [0.4, 0.0, 0.0], [0.3, 0.1, 0.0]])
-    contributions = make_contributions(
-        ("▁sleep", "s", "</s>"),
-        ("▁dor", "t", "</s>"),
-        source=source,
-        target=target,
-        probability=torch.tensor([0.5, 0.5, 0.9]),
-    )
-    words = contributions.merge_subwords()
-    assert words.source_tokens == ("sleeps", "</s>")
-    assert words.target_tokens == words.predicted_tokens == ("dort", "</s>")
-    torch.testing.assert_close(words.source, torch.tensor([[0.65, 0.15], [0.3, 0.3]]))
-    torch.testing.assert_close(words.target, torch.tensor([[0.2, 0.0], [0.4, 0.0]]))
-    torch.testing.assert_close(words.probability, torch.tensor([0.25, 0.9]))
-    torch.testing.assert_close(words.logits[0], contributions.logits[:2].mean())
-    assert words.source_ids.tolist() == [0, 2]
-    assert words.level == "word"
-    assert contributions.level == "token"
-
-
-def test_contrastive_pairs_survive_merging():
-    pairs = torch.arange(12).reshape(6, 2)
-    merged = make_contributions(predicted_ids=pairs, predict="contrastive").merge_subwords()
-    assert merged.predicted_ids.tolist() == [[0, 1], [2, 3], [4, 5], [8, 9], [10, 11]]
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.data())
-def test_merging_keeps_sums_and_is_idempotent(data):
-    piece = st.sampled_from(["▁a", "b", "▁", "。", ".", "我", "'", "</s>"])
-    source = data.draw(st.lists(piece, min_size=1, max_size=9))
-    target = data.draw(st.lists(piece, min_size=1, max_size=9))
-    contributions = make_contributions(source, target, seed=data.draw(st.integers(0, 1000)))
-    words = contributions.merge_subwords()
-    sums = words.source.sum(1) + words.target.sum(1)
-    torch.testing.assert_close(sums, torch.ones_like(sums))
-    for of_words, of_tokens in (
-        (words.source_total, contributions.source_total),
-        (words.target_total, contributions.target_total),
-        (words.start, contributions.start),
-    ):
-        groups = torch.tensor(contributions.target_words)
-        means = [of_tokens[groups == word].mean() for word in range(len(words.target_tokens))]
-        torch.testing.assert_close(of_words, torch.stack(means))
-    assert not words.target.triu(1).any()
-    assert words.merge_subwords() == words
 
 
 def test_to_dict_holds_everything_as_json():
@@ -203,7 +148,8 @@ def test_to_pandas_has_one_row_per_step_and_known_input():
     frame = contributions.to_pandas()
     assert list(frame.columns) == ["step", "predicted", "side", "position", "token", "contribution"]
     assert len(frame) == 6 * 5 + 6 * 5 / 2
-    row = frame[(frame.step == 3) & (frame.side == "target") & (frame.position == 2)].iloc[0]
+    assert (frame.step.min(), frame.step.max(), frame.position.min()) == (1, 6, 1)
+    row = frame[(frame.step == 4) & (frame.side == "target") & (frame.position == 3)].iloc[0]
     assert (row.predicted, row.token) == ("t", "▁dor")
     assert row.contribution == contributions.target[3, 2].item()
     assert frame.groupby("step").contribution.sum().tolist() == pytest.approx([1.0] * 6)
@@ -216,100 +162,115 @@ def test_to_pandas_says_how_to_get_pandas(monkeypatch):
         make_contributions().to_pandas()
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    source=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), min_size=1, max_size=5),
-    target=st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), min_size=1, max_size=5),
-    dtype=st.sampled_from([torch.float64, torch.float32, torch.float16, torch.bfloat16]),
-)
-def test_files_hold_everything_exactly(tmp_path, source, target, dtype):
-    contributions = make_contributions(source, target)
-    contributions = dataclasses.replace(contributions, source=contributions.source.to(dtype), notes=("ünï\n", '"'))
-    contributions.save(tmp_path / "a.safetensors")
-    loaded = Contributions.load(str(tmp_path / "a.safetensors"))
-    assert loaded == contributions
-    with pytest.raises(RuntimeError, match="inference"):
-        loaded.source[0, 0] = 9.0
-
-
-def test_undefined_numbers_survive_a_file(tmp_path):
-    contributions = make_contributions(
-        conservation_error=math.nan, logits=torch.tensor([math.nan, math.inf, 1, 2, 3, 4])
-    )
-    contributions.save(tmp_path / "a.safetensors")
-    assert Contributions.load(tmp_path / "a.safetensors") == contributions
-
-
-def test_a_file_is_safetensors_with_a_description(tmp_path):
-    path = tmp_path / "a.safetensors"
-    make_contributions().merge_subwords().save(path)
-    with safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
-    assert (metadata["format"], metadata["version"]) == (FILE_FORMAT, "1")
-    assert json.loads(metadata["description"])["level"] == "word"
-    assert load_file(path)["source"].shape == (5, 4)
-
-
-def test_saving_leaves_the_old_file_when_it_fails(tmp_path, monkeypatch):
-    path = tmp_path / "a.safetensors"
-    make_contributions().save(path)
-    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        make_contributions(seed=1).save(path)
-    assert [file.name for file in tmp_path.iterdir()] == ["a.safetensors"]
-    assert Contributions.load(path) == make_contributions()
-
-
-def test_missing_files_and_directories(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"nothing\.safetensors does not exist; check the path"):
-        Contributions.load(tmp_path / "nothing.safetensors")
-    with pytest.raises(ValueError, match="is not a file"):
-        Contributions.load(tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"", b"step,source\n1,0.9\n", b"\x80\x04pickle", bytes(4000)])
-def test_other_files_are_refused(tmp_path, content):
-    path = tmp_path / "other.bin"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"other\.bin is truncated, damaged or no safetensors file .* save again"):
-        Contributions.load(path)
-
-
-def test_a_models_file_is_refused(tmp_path):
-    path = tmp_path / "model.safetensors"
-    save_file({"weight": torch.zeros(3)}, path, {"format": "pt"})
-    with pytest.raises(ValueError, match=r"model\.safetensors is a safetensors file, but not of contributions"):
-        Contributions.load(path)
-    save_file({"weight": torch.zeros(3)}, path)
-    with pytest.raises(ValueError, match="but not of contributions"):
-        Contributions.load(path)
-
-
-def test_a_newer_version_is_refused(tmp_path):
-    path = tmp_path / "a.safetensors"
-    make_contributions().save(path)
-    path.write_bytes(path.read_bytes().replace(b'"version":"1"', b'"version":"2"'))
-    with pytest.raises(ValueError, match=r"a\.safetensors has format version 2, .* reads up to 1; upgrade"):
-        Contributions.load(path)
-
-
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(place=st.floats(0, 1, exclude_max=True), bit=st.sampled_from([None, *range(8)]))
-def test_damaged_files_are_refused(tmp_path, place, bit):
-    path = tmp_path / "a.safetensors"
-    if not path.exists():
-        make_contributions(model="ü 模型").save(path)
-    content = bytearray(path.read_bytes())
-    position = int(place * len(content))
-    if bit is None:
-        content = content[:position]
-    else:
-        content[position] ^= 1 << bit
-    damaged = tmp_path / "damaged.safetensors"
-    damaged.write_bytes(content)
-    with pytest.raises(ValueError, match=r"damaged\.safetensors "):
-        Contributions.load(damaged)
-
-
 def test_text_for_a_shell():
-    assert repr(make_contributions()).startswith("<Contributions of 5 source tokens to 6 steps, mean R(source) 0.")
+    assert repr(make_contributions()).startswith(
+        "<Contributions of 5 source tokens to 6 steps, mean R(source) from step 2 on 0."
+    )
+
+
+def test_means_leave_out_step_1():
+    contributions = make_contributions()
+    mean = contributions.mean()
+    assert mean["source_total"] == pytest.approx(contributions.source_total[1:].mean().item())
+    assert mean["source_entropy"] == pytest.approx(contributions.source_entropy[1:].mean().item())
+    assert mean["target_entropy"] == pytest.approx(contributions.target_entropy[1:].mean().item())
+    assert all(map(math.isnan, make_contributions(("a",), ("b",)).mean().values()))
+    assert "from step 2 on undefined" in repr(make_contributions(("a",), ("b",)))
+
+
+class TestSteps:
+    def test_a_step_shows_one_prediction(self):
+        c = make_contributions()
+        step = c[3]
+        assert (step.number, step.token, step.predicted_token, step.is_written) == (4, "t", "t", True)
+        assert step.probability == c.probability[3].item() and step.logit == c.logits[3].item()
+        assert step.prefix_tokens == FRENCH[:3]
+        assert torch.equal(step.source, c.source[3]) and torch.equal(step.target, c.target[3, :3])
+        assert step.source_total == pytest.approx(step.source.sum().item())
+        assert step.source_total + step.target_total == pytest.approx(1)
+        assert repr(step).startswith("<Step 4: 't', probability 0.")
+
+    def test_they_are_counted_iterated_and_indexed_like_a_sequence(self):
+        c = make_contributions()
+        assert len(c) == 6
+        assert [step.number for step in c] == [1, 2, 3, 4, 5, 6]
+        assert c[-1].predicted_token == "</s>"
+        for outside in (6, -7):
+            with pytest.raises(IndexError, match=r"no step at index -?\d: there are 6 steps"):
+                c[outside]
+
+    def test_largest_shares_come_first(self):
+        c = make_contributions()
+        shares = [share for _, share in c[5].top_source()]
+        assert shares == sorted(c.source[5].tolist(), reverse=True)
+        assert c[5].top_target(2)[0] == (FRENCH[c.target[5].argmax()], c.target[5].max().item())
+
+    def test_a_slice_is_a_result_with_fewer_steps(self):
+        c = make_contributions()
+        part = c[2:5]
+        assert part.steps == (3, 4, 5) and len(part) == 3
+        assert torch.equal(part.source, c.source[2:5]) and torch.equal(part.target, c.target[2:5])
+        assert part.predicted_tokens == FRENCH[2:5] and part.target_tokens == FRENCH
+        assert [step.number for step in part] == [3, 4, 5]
+        assert part[0].prefix_tokens == c[2].prefix_tokens
+        assert part.mean()["source_total"] == pytest.approx(c.source_total[2:5].mean().item())
+        assert c[:2].mean()["source_total"] == pytest.approx(c.source_total[1].item())
+        assert part[1:].steps == (4, 5) and c[::2].steps == (1, 3, 5) and c[:] == c
+        with pytest.raises(IndexError, match="the slice holds none of the 6 steps"):
+            c[6:]
+
+    def test_a_slice_can_be_shown_and_saved(self, tmp_path):
+        part = make_contributions()[2:5]
+        assert "3 of 6 steps" in str(part)
+        assert "   3 ▁dor" in str(part) and "   2 ▁chat" not in str(part)
+        assert part.to_html().count("<tr>") == 2 + 3
+        assert len(part.plot().axes[0].get_yticklabels()) == 3
+        assert sorted(set(part.to_pandas().step)) == [3, 4, 5]
+        part.save(tmp_path / "a.safetensors")
+        assert Contributions.load(tmp_path / "a.safetensors") == part
+
+    def test_words_have_steps_too(self):
+        words = make_contributions().merge_subwords()
+        assert len(words) == 5
+        assert words[2].prefix_tokens == ("Le", "chat", "dort")
+        assert words[1:3].target[1, 2] == words.target[2, 2]
+
+    def test_steps_that_may_cut_words_are_not_merged(self):
+        with pytest.raises(ValueError, match="3 of 6 steps, which may cut words: call merge_subwords"):
+            make_contributions()[2:5].merge_subwords()
+
+
+class TestMarks:
+    @pytest.fixture
+    def other(self):
+        """The third prediction is not the third token of the target."""
+        ids = torch.arange(6) + 100
+        ids[2] = 7
+        return make_contributions(predicted_ids=ids, predicted_tokens=(*FRENCH[:2], "▁man", *FRENCH[3:]))
+
+    def test_steps_say_whether_the_explained_token_is_the_written_one(self, other):
+        assert other.is_written == (True, True, False, True, True, True)
+        assert all(make_contributions().is_written)
+        assert repr(other[2]).startswith("<Step 3: '▁man' (written: '▁dor'), ")
+        pairs = torch.stack([other.predicted_ids, other.target_ids], 1)
+        contrast = dataclasses.replace(other, predicted_ids=pairs, predict="contrastive")
+        assert contrast.is_written == other.is_written
+        assert other.merge_subwords().is_written == (True, True, False, True, True)
+
+    def test_table_page_and_picture_mark_them(self, other):
+        assert "   3 ▁man≠▁dor" in str(other)
+        assert "≠: at 1 of 6 steps the explained token is not the written one" in str(other)
+        page = other.to_html()
+        assert page.count("≠ ▁dor") == 1 and "at 1 of 6 steps" in page
+        labels = [label.get_text() for label in other.plot().axes[0].get_yticklabels()]
+        assert labels == ["▁Le", "▁chat", "▁man ≠ ▁dor", "t", ".", "</s>"]
+
+    def test_nothing_is_marked_where_they_agree(self):
+        c = make_contributions()
+        assert "≠" not in str(c) + c.to_html() + "".join(c.row_labels)
+
+
+def test_a_page_can_be_written(tmp_path):
+    c = make_contributions()
+    assert c.to_html(tmp_path / "page.html") is None
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == c.to_html()

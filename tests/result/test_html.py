@@ -53,7 +53,7 @@ def test_the_page_shows_every_share():
 def test_the_page_says_what_was_done():
     text = " ".join(Page(make_contributions().to_html()).texts)
     for part in (
-        "made-up/en-fr: mean R(source) 0.",
+        "made-up/en-fr: mean R(source) from step 2 on 0.",
         "rule: AlphaBeta(alpha=1.0, beta=0.0)",
         "prefix: model",
         "conservation error: 3e-07",

@@ -21,7 +21,7 @@ def rendered(contributions, width: int, **options) -> str:
 def test_the_table_reads_like_this():
     contributions = make_contributions(("▁The", "▁cat", "</s>"), ("▁Le", "▁chat", "</s>"))
     lines = str(contributions).splitlines()
-    assert lines[0].startswith("made-up/en-fr: 3 source tokens, 3 steps, mean R(source) 0.")
+    assert lines[0].startswith("made-up/en-fr: 3 source tokens, 3 steps, mean R(source) from step 2 on 0.")
     assert "conservation error 3e-07" in str(contributions)
     assert "note: float16 weights were propagated in float32" in lines
     assert lines[-4].split() == [

@@ -12,7 +12,7 @@ from hf_lrp.analysis.figures.curves import draw_checkpoints, draw_curves, draw_g
 from hf_lrp.analysis.figures.look import FORMATS, printed_look, save
 from hf_lrp.analysis.figures.training import draw_steps, draw_timeline
 from hf_lrp.data.files import write_atomically
-from hf_lrp.result.plotting import drawable
+from hf_lrp.result.fonts import drawable
 
 _DRAW = {
     "curves": draw_curves,

@@ -1,0 +1,144 @@
+"""The results of several sentences: a list that can also be averaged, drawn and searched."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+
+import numpy as np
+
+from hf_lrp.result.intervals import Estimate, bootstrap_mean
+from hf_lrp.result.quantities import AVERAGED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+    from pandas import DataFrame
+
+    from hf_lrp.result.contributions import Contributions
+
+
+@dataclass(frozen=True, eq=False)
+class PositionMeans:
+    """Means over sentences at each step, with intervals from drawing sentences.
+
+    Attributes:
+        steps: `[P]`, 1 to the length of the longest sentence.
+        sentences: `[P]`, how many sentences have a step of this number.
+        by_step: arrays `[P]` of `source_total`, `source_entropy` and `target_entropy`; nan where nothing is defined.
+            R_1(source) is 1 by definition.
+        overall: the same quantities, as means over sentences of their means over steps from the second on.
+    """
+
+    steps: np.ndarray
+    sentences: np.ndarray
+    by_step: dict[str, Estimate]
+    overall: dict[str, Estimate]
+
+    def to_pandas(self) -> DataFrame:
+        """One row per step: `step`, `sentences`, and of each quantity the mean, `_low` and `_high`."""
+        from hf_lrp.result.frames import import_pandas
+
+        columns: dict[str, np.ndarray] = {"step": self.steps, "sentences": self.sentences}
+        for name, estimate in self.by_step.items():
+            columns |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+        return import_pandas().DataFrame(columns)
+
+
+class ContributionsList(list["Contributions"]):
+    """What `explain` gives for a list of sources, in order: a list of `Contributions`, with a view on all of them."""
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Contributions: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> ContributionsList: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return ContributionsList(found) if isinstance(index, slice) else found
+
+    def to_pandas(self) -> DataFrame:
+        """One row per sentence and step.
+
+        Columns: `sentence` (the index in this list, from 0), `step` (from 1), `token` (the written one), `predicted`
+        (the explained one), its `probability`, `source_total` (R_t(source)), `target_total` (R_t(target)),
+        `source_entropy`, `target_entropy`, and `start`, the raw share of the start token.
+        """
+        from hf_lrp.result.frames import steps_frame
+
+        return steps_frame(self)
+
+    def mean(self) -> PositionMeans:
+        """Means over sentences at each step, and overall from step 2 on, with 95 % intervals over sentences."""
+        self._require_some()
+        longest = max(c.steps[-1] for c in self)
+        by_step = {name: bootstrap_mean(self._values(name, longest)) for name in AVERAGED}
+        means = [c.mean() for c in self]
+        overall = {name: bootstrap_mean(np.array([mean[name] for mean in means])) for name in AVERAGED}
+        steps = np.arange(1, longest + 1)
+        sentences = np.array([sum(int(step) in c.steps for c in self) for step in steps])
+        return PositionMeans(steps, sentences, by_step, overall)
+
+    def lowest_source(self, n: int = 5) -> ContributionsList:
+        """The n results whose mean R(source), from step 2 on, is lowest, the lowest first.
+
+        These are where the model relies most on its own words. `results.index(c)` is the number of the sentence.
+        Results with step 1 alone have no mean and are left out.
+        """
+        if n < 1:
+            raise ValueError(f"n must be at least 1, got {n}.")
+        means = [(c.mean()["source_total"], i) for i, c in enumerate(self)]
+        return ContributionsList(self[i] for _, i in sorted(pair for pair in means if not math.isnan(pair[0]))[:n])
+
+    def plot(
+        self,
+        figure: Figure | SubFigure | None = None,
+        *,
+        ax: Axes | None = None,
+        figsize: tuple[float, float] | None = None,
+        title: str | None = None,
+    ) -> Figure | SubFigure:
+        """R_t(source) of every sentence and their mean with its interval, from step 2 on, as in the paper.
+
+        Args:
+            figure, ax, figsize, title: as for `Contributions.plot`.
+        """
+        from hf_lrp.result.curves import plot_mean_curve
+
+        self._require_some()
+        return plot_mean_curve(self, figure, ax=ax, figsize=figsize, title=title)
+
+    @overload
+    def to_html(self) -> str: ...
+
+    @overload
+    def to_html(self, path: str | os.PathLike[str]) -> None: ...
+
+    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
+        """One self-contained page with all heat maps; with a path, written there."""
+        from hf_lrp.result.html import render_page, write_page
+
+        if path is None:
+            return render_page(self)
+        write_page(path, self)
+        return None
+
+    def show(self) -> None:
+        """Show all of them in a notebook, elsewhere print their coloured tables."""
+        from hf_lrp.result.showing import show
+
+        show(self)
+
+    def _values(self, quantity: str, longest: int) -> np.ndarray:
+        """`[sentences, longest]`, nan where a sentence has no such step."""
+        values = np.full((len(self), longest), np.nan)
+        for row, c in zip(values, self, strict=True):
+            row[np.array(c.steps) - 1] = getattr(c, quantity).double().numpy()
+        return values
+
+    def _require_some(self) -> None:
+        if not self:
+            raise ValueError("The list is empty: there is nothing to average or draw.")

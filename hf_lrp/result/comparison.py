@@ -1,0 +1,177 @@
+"""Two results of the same source side by side: other prefixes, models, targets or rules, and their difference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hf_lrp.data.visible import visible
+from hf_lrp.result.quantities import AVERAGED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+    from pandas import DataFrame
+    from torch import Tensor
+
+    from hf_lrp.result.contributions import Contributions
+
+_NAMING = ("model", "prefix", "predict", "rule")  # what tells two results apart, besides their targets
+_QUANTITIES = ("source_total", "target_total", "source_entropy", "target_entropy", "probability")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """`first.compare(second)`. Differences are second - first.
+
+    Where both have the same target tokens and steps, shares are compared one by one: `source` and `target`. Where the
+    targets differ, as for two translations of a sentence, steps do not match; curves and means still compare.
+    """
+
+    first: Contributions
+    second: Contributions
+
+    def __post_init__(self) -> None:
+        _require_same_kind(self.first, self.second)
+
+    @property
+    def same_target(self) -> bool:
+        """Whether the target tokens are the same, so that shares can be compared one by one."""
+        return self.first.target_tokens == self.second.target_tokens
+
+    @property
+    def source(self) -> Tensor:
+        """`[T, S]`, differences of R_t(x_i)."""
+        self._require_same_target()
+        return self.second.source - self.first.source
+
+    @property
+    def target(self) -> Tensor:
+        """`[T, N]`, differences of R_t(y_j)."""
+        self._require_same_target()
+        return self.second.target - self.first.target
+
+    @property
+    def source_total(self) -> Tensor:
+        """`[T]`, differences of R_t(source)."""
+        self._require_same_target()
+        return self.second.source_total - self.first.source_total
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What to call the two: that in which they differ, such as their prefixes or models."""
+        differing = [name for name in _NAMING if getattr(self.first, name) != getattr(self.second, name)]
+        if not differing:
+            return "first", "second"
+        first, second = (visible(", ".join(getattr(c, name) for name in differing)) for c in (self.first, self.second))
+        return first, second
+
+    @property
+    def title(self) -> str:
+        """What is compared, with both means of R(source)."""
+        means = [c.mean()["source_total"] for c in (self.first, self.second)]
+        return f"{self.names[1]} − {self.names[0]}\nmean R(source) from step 2 on {means[1]:.3f} − {means[0]:.3f}"
+
+    @property
+    def row_labels(self) -> tuple[str, ...]:
+        """For each step what is explained in the first; where it is another token in the second, both."""
+        pairs = zip(self.first.labels[2], self.second.labels[2], strict=True)
+        return tuple(a if a == b else f"{a} | {b}" for a, b in pairs)
+
+    @property
+    def means(self) -> DataFrame:
+        """Means over the steps from the second on: a row per quantity, with `first`, `second` and `difference`."""
+        from hf_lrp.result.frames import import_pandas
+
+        first, second = self.first.mean(), self.second.mean()
+        rows = [(first[name], second[name], second[name] - first[name]) for name in AVERAGED]
+        index = list(AVERAGED)
+        return import_pandas().DataFrame(rows, index=index, columns=["first", "second", "difference"])
+
+    def to_pandas(self) -> DataFrame:
+        """One row per step that both have: `step`, then `_first`, `_second` and `_difference` of each quantity.
+
+        Quantities are `source_total`, `target_total`, `source_entropy`, `target_entropy` and `probability`;
+        `token_first` and `token_second` are the explained tokens.
+        """
+        from hf_lrp.result.frames import import_pandas
+
+        both = [step for step in self.first.steps if step in self.second.steps]
+        columns: dict[str, list[int] | list[str] | list[float]] = {"step": both}
+        sides = {"first": self.first, "second": self.second}
+        rows = {side: [c.steps.index(step) for step in both] for side, c in sides.items()}
+        for side, c in sides.items():
+            columns[f"token_{side}"] = [c.predicted_tokens[i] for i in rows[side]]
+        for name in _QUANTITIES:
+            first, second = (getattr(c, name)[rows[side]].double() for side, c in sides.items())
+            columns[f"{name}_first"], columns[f"{name}_second"] = first.tolist(), second.tolist()
+            columns[f"{name}_difference"] = (second - first).tolist()
+        return import_pandas().DataFrame(columns)
+
+    def plot(
+        self,
+        figure: Figure | SubFigure | None = None,
+        *,
+        ax: Axes | None = None,
+        figsize: tuple[float, float] | None = None,
+        cmap: str | None = None,
+        title: str | None = None,
+    ) -> Figure | SubFigure:
+        """The difference of all shares as a heat map, with both curves of R_t(source).
+
+        Where the targets differ: which source tokens each result uses, source(k) -> target, and both curves.
+
+        Args:
+            figure, ax, figsize, cmap, title: as for `Contributions.plot`.
+        """
+        if not self.same_target:
+            from hf_lrp.result.curves import plot_side_by_side
+
+            return plot_side_by_side(self, figure, ax=ax, figsize=figsize, title=title)
+        from hf_lrp.result.plotting import plot_difference
+
+        return plot_difference(self, figure, ax=ax, figsize=figsize, cmap=cmap, title=title)
+
+    def __str__(self) -> str:
+        width = max(map(len, (*self.names, "difference"))) + 2
+        header = "".join(f"{name:>{width}}" for name in (*self.names, "difference"))
+        lines = [f"{'mean from step 2 on':<20}{header}"]
+        first, second = self.first.mean(), self.second.mean()
+        for name in AVERAGED:
+            numbers = (first[name], second[name], second[name] - first[name])
+            lines.append(f"{name:<20}" + "".join(f"{number:>{width}.3f}" for number in numbers))
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        same = "the same target" if self.same_target else "different targets"
+        return f"<Comparison of {self.names[0]!r} and {self.names[1]!r}, {same}>"
+
+    def _require_same_target(self) -> None:
+        if not self.same_target:
+            raise ValueError(
+                "The two results have different targets, so their steps do not match and shares cannot be compared "
+                "one by one. Use means, to_pandas() or plot(), or explain both with the same target."
+            )
+
+
+def _require_same_kind(first: Contributions, second: Contributions) -> None:
+    """Raise if the two results are not of the same source, level and kind of shares."""
+    if type(second) is not type(first):
+        raise TypeError(f"compare takes another Contributions, got {type(second).__name__}.")
+    if first.level != second.level:
+        raise ValueError(
+            f"One result is of {first.level}s, the other of {second.level}s: call merge_subwords() on both or neither."
+        )
+    if first.start_token != second.start_token:
+        raise ValueError(
+            "One result leaves the start token out, the other keeps it, so their shares are not of the same whole: "
+            "explain both with the same start_token."
+        )
+    if first.source_tokens != second.source_tokens:
+        words = ", or if two tokenizers split one sentence differently, words: merge_subwords() on both"
+        raise ValueError(
+            "The results are of different sources, so their source shares are not of the same tokens. Compare results "
+            f"of one source{words if first.level == 'token' else ''}."
+        )
+    if first.target_tokens == second.target_tokens and first.steps != second.steps:
+        raise ValueError(f"The results have other steps of the same target: {first.steps} and {second.steps}.")

@@ -1,0 +1,83 @@
+"""Files of contributions: one safetensors file with a description as JSON and a checksum in its header."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hf_lrp.data.files import write_atomically
+
+FILE_FORMAT = "hf_lrp.contributions"
+FILE_VERSION = 2  # 1: without the numbers of the steps
+
+
+def save_fields(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> None:
+    """Write tensors, and everything else as JSON; an old file is replaced only once all is written."""
+    from safetensors.torch import save
+
+    text = json.dumps(described, ensure_ascii=False)
+    metadata = {"format": FILE_FORMAT, "version": str(FILE_VERSION), "description": text}
+    write_atomically(path, save(dict(tensors), metadata | {"sha256": _checksum(tensors, text)}))
+
+
+def load_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What `save_fields` wrote, by name.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is damaged, is something else, or was written by a newer version.
+    """
+    tensors, metadata = _read(Path(path))
+    version, text = metadata.get("version", ""), metadata.get("description", "")
+    if version.isdecimal() and int(version) > FILE_VERSION:
+        raise ValueError(
+            f"{path} has format version {version}, this hf_lrp reads up to {FILE_VERSION}; "
+            "upgrade it: pip install -U hf-lrp."
+        )
+    if not version.isdecimal() or metadata.get("sha256") != _checksum(tensors, text):
+        raise ValueError(f"{path} is damaged: its checksum does not match; copy it again, or compute and save again.")
+    described = json.loads(text)
+    if not isinstance(described, dict):
+        raise ValueError(f"{path} does not hold valid contributions: its description is no object. Save them again.")
+    return {**tensors, **described}
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and header of a file of contributions."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist; check the path, or write it with Contributions.save.")
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file; give the file that Contributions.save wrote.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FILE_FORMAT:
+                raise ValueError(
+                    f"{path} is a safetensors file, but not of contributions (its format is "
+                    f"{metadata.get('format')!r}); give a file that Contributions.save wrote."
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(
+            f"{path} is truncated, damaged or no safetensors file ({error}); copy it again, or compute and save again."
+        ) from error
+    return tensors, metadata
+
+
+def _checksum(tensors: Mapping[str, Tensor], text: str) -> str:
+    """SHA-256 of the tensors with their names, types and shapes, and of the description."""
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"\0{name} {tensor.dtype} {list(tensor.shape)}\0".encode())
+        digest.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

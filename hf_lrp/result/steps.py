@@ -1,0 +1,62 @@
+"""One step of a result: what was predicted, and from what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Step:
+    """One prediction, with the shares of S source tokens and of the n target tokens before it.
+
+    Attributes:
+        number: of the step, from 1.
+        token: the written token: what the target has at this step.
+        predicted_token: the token whose logit is explained.
+        is_written: whether these two are the same.
+        probability: of the explained token.
+        logit: the explained logit (contrastive: the difference of two).
+        source_tokens: S pieces.
+        source: `[S]`, R_t(x_i).
+        prefix_tokens: n pieces; at word level also the word that is being written.
+        target: `[n]`, R_t(y_j).
+        source_total, target_total: R_t(source), R_t(target).
+        start: the raw share of the decoder start token and of forced tokens.
+    """
+
+    number: int
+    token: str
+    predicted_token: str
+    is_written: bool
+    probability: float
+    logit: float
+    source_tokens: tuple[str, ...]
+    source: Tensor
+    prefix_tokens: tuple[str, ...]
+    target: Tensor
+    source_total: float
+    target_total: float
+    start: float
+
+    def top_source(self, n: int = 5) -> list[tuple[str, float]]:
+        """The n source tokens with the largest shares, the largest first."""
+        return _largest(self.source_tokens, self.source, n)
+
+    def top_target(self, n: int = 5) -> list[tuple[str, float]]:
+        """The n prefix tokens with the largest shares, the largest first."""
+        return _largest(self.prefix_tokens, self.target, n)
+
+    def __repr__(self) -> str:
+        written = "" if self.is_written else f" (written: {self.token!r})"
+        return (
+            f"<Step {self.number}: {self.predicted_token!r}{written}, probability {self.probability:.2f}, "
+            f"R(source) {self.source_total:.3f}, R(target) {self.target_total:.3f}>"
+        )
+
+
+def _largest(tokens: Sequence[str], shares: Tensor, n: int) -> list[tuple[str, float]]:
+    pairs = zip(tokens, shares.tolist(), strict=True)
+    return sorted(pairs, key=lambda pair: -abs(pair[1]))[:n]
