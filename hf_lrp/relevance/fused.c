@@ -88,20 +88,11 @@ static void normalisers(const float *x, const float *w, const float *shift, long
     }
 }
 
-/* Steps are taken in tiles of about equal height: that of the next one, with `left` steps to go. */
-static long tile(long left) {
-    const long tiles = (left + MOST_STEPS - 1) / MOST_STEPS;
-    return (left + tiles - 1) / tiles;
-}
-
-/* share = relevance[t, j] / total[j], tile by tile: [steps of the tile, rows] transposed. total is overwritten. */
+/* share[t, j] = relevance[t, j] / total[j]. share: [steps, MOST_ROWS]; total is overwritten. */
 static void divide(const float *relevance, float *total, long rows, long steps, long outputs, float *share) {
     for (long j = 0; j < rows; j++) total[j] = 1 / (total[j] > TINY ? total[j] : TINY);
-    for (long t = 0, count; t < steps; t += count, relevance += count * outputs, share += count * rows) {
-        count = tile(steps - t);
-        for (long k = 0; k < count; k++)
-            for (long j = 0; j < rows; j++) share[j * count + k] = relevance[k * outputs + j] * total[j];
-    }
+    for (long t = 0; t < steps; t++, relevance += outputs, share += MOST_ROWS)
+        for (long j = 0; j < rows; j++) share[j] = relevance[j] * total[j];
 }
 
 /* z[j] = relu(w_ji x_i + shift_j) for `width` inputs i, up to WIDE; zero beyond. z: [rows, WIDE] */
@@ -120,16 +111,16 @@ static void build(const float *x, const float *w, const float *shift, long rows,
         for (long i = 0; i < width; i++) z[i] = positive(w[i] * x[i] + shift[j]);
 }
 
-/* out[t] += sum_j share[j, t] z[j] for a tile of steps, held in registers. share: [rows, count]; out: [count, pitch] */
+/* out[t] += sum_j share[t, j] z[j] for `count` steps, held in registers. share: [count, MOST_ROWS]; out: [count, pitch] */
 INLINE void multiply(const float *share, const float *z, float *out, long rows, long pitch, const int count) {
     floats left[MOST_STEPS], right[MOST_STEPS];
 #pragma GCC unroll 12
     for (int t = 0; t < count; t++) left[t] = load(out + t * pitch), right[t] = load(out + t * pitch + LANES);
-    for (long j = 0; j < rows; j++, share += count, z += WIDE) {
+    for (long j = 0; j < rows; j++, z += WIDE) {
         const floats z0 = load(z), z1 = load(z + LANES);
 #pragma GCC unroll 12
         for (int t = 0; t < count; t++) {
-            const floats s = fill(share[t]);
+            const floats s = fill(share[t * MOST_ROWS + j]);
             left[t] += s * z0;
             right[t] += s * z1;
         }
@@ -138,10 +129,10 @@ INLINE void multiply(const float *share, const float *z, float *out, long rows, 
     for (int t = 0; t < count; t++) store(out + t * pitch, left[t]), store(out + t * pitch + LANES, right[t]);
 }
 
-/* The same for all steps; share as divide() makes it. */
+/* The same for any number of steps, in tiles of about equal height. */
 static void multiply_all(const float *share, const float *z, float *out, long rows, long steps, long pitch) {
-    for (long t = 0, count; t < steps; t += count, share += count * rows, out += count * pitch) {
-        count = tile(steps - t);
+    for (long tiles = (steps + MOST_STEPS - 1) / MOST_STEPS; tiles > 0; tiles--) {
+        const long count = (steps + tiles - 1) / tiles;
 #define CASE(n) \
     case n: multiply(share, z, out, rows, pitch, n); break;
         switch (count) {
@@ -154,6 +145,7 @@ static void multiply_all(const float *share, const float *z, float *out, long ro
 #endif
         }
 #undef CASE
+        steps -= count, share += count * MOST_ROWS, out += count * pitch;
     }
 }
 
