@@ -48,6 +48,12 @@ class Vocabulary:
         for number, text in enumerate(texts):
             if not text.strip():
                 raise ValueError(f"{side} {number} is empty: there is nothing to explain. Remove it or give it text.")
+            half = next((n for n, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
+            if half is not None:
+                raise ValueError(
+                    f"{side} {number} has half a character at position {half} (a lone surrogate), which is no text: "
+                    "read it again as UTF-8."
+                )
         if side == "source":
             encoded = self.tokenizer(list(texts), truncation=False, padding=False, verbose=False)
             return [list(ids) for ids in encoded["input_ids"]]
@@ -130,6 +136,23 @@ class Vocabulary:
         else:
             pieces = tokenizer.convert_ids_to_tokens(ids.tolist())
         return tuple(str(i) if piece is None else str(piece) for i, piece in zip(ids.tolist(), pieces, strict=True))
+
+    def find_target(self, text: str) -> int:
+        """The id of a target token, given as its piece (`▁cat`) or as a word that is one piece (`cat`)."""
+        if self.tokenizer is None:
+            raise ValueError(f"{text!r} is the text of a token, but there is no tokenizer: pass it, or token ids.")
+        if text in self._target_ids:
+            return self._target_ids[text]
+        ids = self._encode_targets([text], add_special_tokens=False)[0]
+        if len(ids) == 1 and ids[0] != self.tokenizer.unk_token_id:
+            return ids[0]
+        pieces = ", ".join(map(repr, self.tokens(torch.tensor(ids, dtype=torch.long), "target")))
+        raise ValueError(f"{text!r} is not one token of the tokenizer (it becomes {pieces}): give one piece of it.")
+
+    @cached_property
+    def _target_ids(self) -> dict[str, int]:
+        ids = torch.arange(self.sizes["target"])
+        return {piece: i for i, piece in enumerate(self.tokens(ids, "target")) if piece != str(i)}
 
     def is_special(self, ids: Tensor) -> list[bool]:
         """Which of ids [n] are no text: the end of the sentence, language tokens, times of a transcript."""

@@ -15,14 +15,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 from hf_lrp.data.configs import generation_config_of
 from hf_lrp.data.vocabulary import Vocabulary
 from hf_lrp.explaining.audio import read_audio
-from hf_lrp.explaining.inputs import Described, Sources, read_predictions, read_sources
-from hf_lrp.explaining.memory import generation_batch_size, memory_limit
+from hf_lrp.explaining.inputs import PREDICT, Described, Sources, read_predictions, read_sources
+from hf_lrp.explaining.memory import generation_batch_size, memory_limit, require_whole
 from hf_lrp.explaining.prefixes import (
     DecoderPrompts,
     Prefix,
     draw_from_pool,
     generate_targets,
     read_targets,
+    seeded,
     shuffle_targets,
 )
 from hf_lrp.relevance.families import family_of
@@ -37,6 +38,7 @@ Choice = Callable[[Tensor], Tensor]  # from logits [T, V] to the ids that are ex
 PAPER_RULE = AlphaBeta(alpha=1.0, beta=0.0)
 # Raw shares of the paper's rule sum to 1 within this; results that do not say so in their notes.
 CONSERVATION = 1e-5
+SEED = 0
 
 
 def explain(
@@ -51,7 +53,7 @@ def explain(
     start_token: Literal["exclude", "keep"] = "exclude",
     batch_size: int | None = None,
     max_memory: int | str | None = None,
-    seed: int = 0,
+    seed: int = SEED,
     pool: Any = None,
     progress: bool = False,
     **generate_options: Any,
@@ -66,17 +68,18 @@ def explain(
         tokenizer: the model's tokenizer, or its processor; may be None where source and target are ids. Languages are
             the tokenizer's: its ``src_lang`` and ``tgt_lang``.
         source: a text, a list of texts, ids (1-D tensor or list), a list of those, or a padded batch (a
-            ``BatchEncoding``, or a 2-D tensor in which the padding token pads). For speech models: samples, a 1-D
-            array of floats at the sampling rate of the processor's feature extractor; log-mel features [bins, frames];
-            a list of either; features [batch, bins, frames]; or a mapping with ``input_features``.
+            ``BatchEncoding``, or a 2-D tensor in which the padding token pads). Arrays, columns of tables and
+            generators are taken as well. For speech models: samples, a 1-D array of floats at the sampling rate of
+            the processor's feature extractor; log-mel features [bins, frames]; a list of either; features [batch,
+            bins, frames]; or a mapping with ``input_features``.
         target: texts or ids, where the target is known. Ids may come with or without start token, forced tokens and
-            padding.
+            padding; what ``model.generate`` returns, [1, T], goes with a single source too.
         prefix: what the model is conditioned on: ``"reference"``, the target (the default where there is one);
             ``"model"``, what it generates itself, by its generation config and ``generate_options``; ``"random"``, an
             unrelated sentence: another one's target, or one from ``pool``.
         predict: whose logit is explained at each step: ``"top1"``, the most probable token (the paper); ``"target"``,
-            the token that follows in the prefix; ids per step, [T]; or pairs of ids, [T, 2], whose logit difference
-            is explained (contrastive). For a list of sources, a list of such.
+            the token that follows in the prefix; ids or tokens (``"▁cat"``) per step, [T]; or pairs of them, [T, 2],
+            whose logit difference is explained (contrastive). For a list of sources, a list of such.
         rule: the redistribution rule; default: the paper's.
         start_token: ``"exclude"`` leaves the decoder start token and forced tokens, such as the target language, out,
             so that source and target sum to 1 (the paper); ``"keep"`` returns raw shares, which sum to 1 together with
@@ -84,14 +87,14 @@ def explain(
         batch_size: how many sources are translated together for ``prefix="model"``; None: as many as fit.
         max_memory: bytes, or a text such as ``"4GB"``, that may be used on top of the model; default: half of what is
             free. Steps are processed in chunks that fit.
-        seed: makes random prefixes repeatable.
+        seed: makes random prefixes repeatable, and sampled translations (``do_sample=True``) of the same batches.
         pool: unrelated target sentences for ``prefix="random"``, texts or ids.
         progress: show a progress bar.
         **generate_options: passed to ``model.generate``, for ``prefix="model"``. ``forced_bos_token_id``, the token
             that the decoder is prompted with, may be given with every prefix; by default it is that of the model's
             configs, or else the language token that the tokenizer puts in front of targets.
     """
-    _check_options(prefix, predict, start_token, rule, batch_size)
+    _check_options(prefix, predict, start_token, rule, batch_size, seed)
     inputs = _read_inputs(model, tokenizer, source, generate_options)
     targets = None if target is None else _read_targets(target, inputs)
     if prefix is None:
@@ -101,11 +104,11 @@ def explain(
     limit = memory_limit(max_memory, model.device)
 
     if prefix == "model":
-        prefixes = _generate(model, inputs, batch_size, limit, progress, generate_options)
+        prefixes = _generate(model, inputs, batch_size, limit, progress, seed, generate_options)
     else:
         prefixes = _given_prefixes(prefix, targets, pool, inputs, seed)
     single = inputs.sources.single
-    chosen = _read_predict(predict, prefixes, single, inputs.vocabulary.sizes["target"])
+    chosen = _read_predict(predict, prefixes, single, inputs.vocabulary)
     settings = _Settings(predict, start_token, rule, notes, limit)
     each = _explain_each(model, inputs, {prefix: zip(prefixes, chosen, strict=True)}, settings)
     results = [found[prefix] for found in _bar(each, len(prefixes), progress and not single)]
@@ -137,7 +140,7 @@ def explain_prefixes(
     """
     _check_prefix_targets(targets)
     for prefix in targets:
-        _check_options(prefix, "top1", "exclude", rule, batch_size)
+        _check_options(prefix, "top1", "exclude", rule, batch_size, SEED)
     inputs = _read_inputs(model, tokenizer, sources, generate_options)
     given = {prefix: None if target is None else _read_targets(target, inputs) for prefix, target in targets.items()}
     generates = None in given.values()
@@ -149,7 +152,7 @@ def explain_prefixes(
 
     def explain_lazily() -> Iterator[dict[str, Contributions]]:
         prefixes = {
-            prefix: found or _generate(model, inputs, batch_size, limit, False, generate_options)
+            prefix: found or _generate(model, inputs, batch_size, limit, False, SEED, generate_options)
             for prefix, found in given.items()
         }
         chosen = {prefix: [(one, _top1) for one in found] for prefix, found in prefixes.items()}
@@ -211,6 +214,7 @@ def _generate(
     batch_size: int | None,
     limit: int,
     progress: bool,
+    seed: int,
     generate_options: dict[str, Any],
 ) -> list[Prefix]:
     """What the model translates each source to."""
@@ -218,7 +222,8 @@ def _generate(
     beams = generate_options.get("num_beams") or generation_config_of(model).num_beams or 1
     longest = max(item.shape[-1] for item in inputs.sources.items)
     size = batch_size or generation_batch_size(model, longest, beams, limit)
-    return generate_targets(model, inputs.sources, inputs.prompts, size, progress, generate_options)
+    with seeded(seed, model.device):
+        return generate_targets(model, inputs.sources, inputs.prompts, size, progress, generate_options)
 
 
 def _require_generate(model: PreTrainedModel) -> None:
@@ -239,19 +244,21 @@ def _check_prefix_targets(targets: Any) -> None:
         raise ValueError(f"targets[{missing[0]!r}] is None, but only 'model' can be generated: pass one per source.")
 
 
-def _check_options(prefix: Any, predict: Any, start_token: Any, rule: Any, batch_size: Any) -> None:
+def _check_options(prefix: Any, predict: Any, start_token: Any, rule: Any, batch_size: Any, seed: Any) -> None:
     if prefix not in (None, "model", "reference", "random"):
         raise ValueError(
             f"prefix must be 'model', 'reference' or 'random', got {prefix!r}. A text is given as target."
         )
-    if isinstance(predict, str) and predict not in ("top1", "target"):
-        raise ValueError(f"predict must be 'top1', 'target', ids per step or pairs of ids per step, got {predict!r}.")
+    if predict is None or (isinstance(predict, str) and predict not in ("top1", "target")):
+        raise ValueError(f"{PREDICT}, got {predict!r}.")
     if start_token not in ("exclude", "keep"):
         raise ValueError(f"start_token must be 'exclude' or 'keep', got {start_token!r}.")
     if not isinstance(rule, Rule):
         raise TypeError(f"rule must be a rule such as AlphaBeta(1, 0), got {rule!r}.")
-    if batch_size is not None and batch_size < 1:
+    if batch_size is not None and require_whole("batch_size", batch_size) < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
+    if not 0 <= require_whole("seed", seed) < 2**63:
+        raise ValueError(f"seed must be between 0 and 2**63 - 1, got {seed}.")
 
 
 def _unpack(tokenizer: Any) -> tuple[PreTrainedTokenizerBase | None, Any]:
@@ -298,7 +305,8 @@ def in_float32(model: PreTrainedModel) -> tuple[PreTrainedModel, tuple[str, ...]
 def _read_targets(target: Any, inputs: _Inputs) -> list[Prefix]:
     targets, one = read_targets(target, inputs.prompts)
     sources = inputs.sources
-    if len(targets) != len(sources.items) or one != sources.single:
+    row = len(targets) == 1 and getattr(target, "ndim", None) == 2  # [1, T], as `generate` returns one translation
+    if len(targets) != len(sources.items) or one != (sources.single and not row):
         raise ValueError(
             f"{_number(len(sources.items), 'source', sources.single)} but {_number(len(targets), 'target', one)}: "
             "pass one target for each source, a list for a list."
@@ -323,14 +331,14 @@ def _given_prefixes(prefix: str, targets: list[Prefix] | None, pool: Any, inputs
     return shuffle_targets(targets, seed)
 
 
-def _read_predict(predict: Any, prefixes: Sequence[Prefix], single: bool, size: int) -> list[Choice]:
+def _read_predict(predict: Any, prefixes: Sequence[Prefix], single: bool, vocabulary: Vocabulary) -> list[Choice]:
     """Per sentence, the function from logits [T, V] to the ids that are explained."""
     if isinstance(predict, str) and predict == "top1":
         return [_top1] * len(prefixes)
     if isinstance(predict, str) and predict == "target":
         ids = [prefix.ids for prefix in prefixes]
     else:
-        ids = read_predictions(predict, [len(prefix.ids) for prefix in prefixes], single, size)
+        ids = read_predictions(predict, [len(prefix.ids) for prefix in prefixes], single, vocabulary)
     return [functools.partial(_given, chosen) for chosen in ids]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,7 +39,7 @@ def read_sources(given: Any, vocabulary: Vocabulary) -> Sources:
     items = []
     for number, ids in enumerate(sentences):
         if not ids:
-            raise ValueError(f"source {number} has no tokens: there is nothing to explain.")
+            raise ValueError(f"source {number} has no tokens, or padding only: there is nothing to explain.")
         items.append(vocabulary.check(ids, "source", number))
     return Sources("input_ids", items, single, partial(describe_tokens, vocabulary))
 
@@ -50,85 +52,165 @@ def describe_tokens(vocabulary: Vocabulary, ids: Tensor) -> Described:
 
 def read_sentences(given: Any, vocabulary: Vocabulary, side: Side) -> tuple[list[list[int]], bool]:
     """Sentences as lists of ids without padding, and whether a single one was given."""
+    given = plain(given, side)
     if isinstance(given, str):
         return vocabulary.encode([given], side), True
     if isinstance(given, Mapping):
         sentences, single = _from_encoding(given, vocabulary, side)
     elif isinstance(given, Tensor):
-        sentences, single = _from_tensor(given, vocabulary, None, side)
-    elif isinstance(given, Sequence):
-        sentences, single = _from_sequence(given, vocabulary, side)
+        sentences, single = _from_tensor(given, side)
+    elif isinstance(given, list):
+        sentences, single = _from_list(given, vocabulary, side)
     else:
-        name = type(given).__name__
-        raise TypeError(f"{side} must be text or token ids (or a list of them), got {name}.{_if_audio(given, side)}")
-    if side == "target":
-        sentences = [_without_padding(ids, vocabulary) for ids in sentences]
-    return sentences, single
+        raise TypeError(f"{side} must be text or token ids (or a list of them), got {type(given).__name__}.")
+    if side == "source" and isinstance(given, Mapping) and given.get("attention_mask") is not None:
+        return sentences, single  # the mask has said what is padding
+    rows = given["input_ids"] if isinstance(given, Mapping) else given
+    in_front = side == "source" or getattr(rows, "ndim", 1) == 2  # targets alone may start with the padding token
+    return [_without_padding(ids, vocabulary, in_front) for ids in sentences], single
 
 
-def _if_audio(given: Any, side: Side) -> str:
+def plain(given: Any, name: str) -> Any:
+    """Arrays as tensors; columns of tables, generators and whatever else gives items in order as lists."""
+    if isinstance(given, (str, Mapping, Tensor)):
+        return given
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        raise TypeError(f"{name} is {type(given).__name__}, not text: decode it first, for example .decode('utf-8').")
+    if isinstance(given, np.ndarray):
+        if given.dtype.kind in "iub":
+            return torch.from_numpy(np.ascontiguousarray(given.astype(np.int64 if given.dtype.kind != "b" else bool)))
+        return torch.from_numpy(given) if given.dtype.kind == "f" else given.tolist()
+    if isinstance(given, np.generic):
+        return given.item()
+    if isinstance(given, AbstractSet):
+        raise TypeError(f"{name} is a {type(given).__name__}, which has no order: pass a list.")
+    if hasattr(given, "columns"):  # tables give the names of their columns, not what stands in them
+        raise TypeError(f"{name} is a {type(given).__name__}: pass one of its columns.")
+    return list(given) if isinstance(given, Iterable) else given
+
+
+def as_ids(given: Tensor, name: str) -> Tensor:
+    """A tensor of token ids, checked for all that makes it something else."""
+    if given.layout is not torch.strided or given.is_nested:
+        raise TypeError(f"{name} is a sparse or nested tensor: pass a dense one, or a list.")
+    if given.is_meta:
+        raise TypeError(f"{name} is on the meta device, where tensors have no values.")
+    if given.numel() and (given.is_floating_point() or given.is_complex() or given.dtype == torch.bool):
+        raise TypeError(f"{name} must be integer token ids, got {given.dtype}.{_if_audio(given, name)}")
+    return given
+
+
+def _if_audio(given: Any, name: str) -> str:
     """What to say where an array of floats is given instead of text."""
-    if side == "target" or "float" not in str(getattr(given, "dtype", "")):
-        return ""
-    return " This model reads text: audio needs a speech model such as Whisper."
+    is_audio = name.startswith("source") and "float" in str(getattr(given, "dtype", ""))
+    return " This model reads text: audio needs a speech model such as Whisper." if is_audio else ""
 
 
-def _from_sequence(given: Sequence[Any], vocabulary: Vocabulary, side: Side) -> tuple[list[list[int]], bool]:
-    if not given:
-        raise ValueError(f"{side} is an empty list: pass at least one sentence.")
-    if all(isinstance(item, str) for item in given):
-        return vocabulary.encode(given, side), False
-    if all(isinstance(item, int) and not isinstance(item, bool) for item in given):
-        return [list(given)], True
-    sentences = []
-    for number, item in enumerate(given):
-        if "float" in str(getattr(item, "dtype", "")):
-            raise TypeError(f"{side} {number} holds floats, not integer token ids.{_if_audio(item, side)}")
-        if isinstance(item, str) or not isinstance(item, (Tensor, Sequence)):
+def _from_list(given: list[Any], vocabulary: Vocabulary, side: Side) -> tuple[list[list[int]], bool]:
+    items = [plain(item, f"{side} {number}") for number, item in enumerate(given)]
+    if not items:
+        raise ValueError(f"{side} is empty: pass at least one sentence.")
+    if all(isinstance(item, str) for item in items):
+        return vocabulary.encode(items, side), False
+    if all(_is_id(item) for item in items):
+        return [items], True
+    for number, item in enumerate(items):
+        if not isinstance(item, (Tensor, list)):
             raise TypeError(f"{side} mixes kinds: item {number} is a {type(item).__name__}. Pass all text or all ids.")
-        sentences.append(_ids(item, side, number))
-    return sentences, False
+    return [_ids(item, f"{side} {number}") for number, item in enumerate(items)], False
 
 
-def _ids(item: Tensor | Sequence[int], side: Side, number: int) -> list[int]:
-    ids = torch.as_tensor(item)
-    if ids.dim() != 1 or (ids.numel() and (ids.is_floating_point() or ids.dtype == torch.bool)):
-        raise TypeError(f"{side} {number} must be a 1-D tensor or list of integer token ids.")
-    return ids.tolist()
+def _is_id(item: Any) -> bool:
+    return isinstance(item, int) and not isinstance(item, bool)
+
+
+def _ids(given: Tensor | list[Any], name: str) -> list[int]:
+    """One sentence's ids; a tensor may be [1, length], as `generate` and tokenizers return one."""
+    if isinstance(given, Tensor):
+        ids = as_ids(given, name)
+        ids = ids[0] if ids.dim() == 2 and len(ids) == 1 else ids
+        if ids.dim() == 1:
+            return ids.tolist()
+        raise TypeError(f"{name} has the shape {list(ids.shape)}; one sentence's ids are [length].")
+    items = [plain(item, name) for item in given]
+    items = [item.item() if isinstance(item, Tensor) and item.dim() == 0 else item for item in items]
+    wrong = next((item for item in items if not _is_id(item)), None)
+    if wrong is not None:
+        words = " Words in lists are not read: join them to a text." if isinstance(wrong, str) else ""
+        raise TypeError(f"{name} must be a list of integer token ids, but holds a {type(wrong).__name__}.{words}")
+    return items
+
+
+# What tokenizers return besides, and no encoder-decoder model reads.
+_UNREAD = {"token_type_ids", "special_tokens_mask", "offset_mapping", "length", "num_truncated_tokens"}
 
 
 def _from_encoding(given: Mapping[str, Any], vocabulary: Vocabulary, side: Side) -> tuple[list[list[int]], bool]:
+    given = {name: plain(value, f"{side}[{name!r}]") for name, value in given.items() if value is not None}
     if "input_ids" not in given:
         audio = "input_features" in given and side == "source"
         raise ValueError(
             f"Expected 'input_ids' in the given encoding, found {sorted(given)}."
             + (" This model reads text: audio needs a speech model such as Whisper." if audio else "")
         )
-    ids, mask = given["input_ids"], given.get("attention_mask")
-    if not isinstance(ids, Tensor) and ids and not isinstance(ids[0], int):  # lists of different lengths
-        masks = mask if mask is not None else [[1] * len(row) for row in ids]
-        return [[i for i, m in zip(row, keep, strict=True) if m] for row, keep in zip(ids, masks, strict=True)], False
-    return _from_tensor(torch.as_tensor(ids), vocabulary, None if mask is None else torch.as_tensor(mask), side)
-
-
-def _from_tensor(ids: Tensor, vocabulary: Vocabulary, mask: Tensor | None, side: Side) -> tuple[list[list[int]], bool]:
-    if ids.dim() not in (1, 2) or ids.is_floating_point():
-        raise TypeError(
-            f"Token ids must be an integer tensor [length] or [batch, length], got {tuple(ids.shape)} of {ids.dtype}."
-            + _if_audio(ids, side)
+    ignored = sorted(given.keys() - {"input_ids", "attention_mask"} - _UNREAD)
+    if ignored:
+        raise ValueError(
+            f"The {side} brings {', '.join(ignored)}, which explain() does not use: remove it."
+            + (" Labels are given as target." if "labels" in ignored else "")
         )
-    rows = ids[None] if ids.dim() == 1 else ids
-    if mask is not None:
-        sentences = [row[kept].tolist() for row, kept in zip(rows, mask.reshape(rows.shape).bool(), strict=True)]
-    elif ids.dim() == 1:
-        return [ids.tolist()], True
+    ids = given["input_ids"]
+    if isinstance(ids, Tensor):
+        rows, single = _from_tensor(ids, side)
+    elif isinstance(ids, list):
+        rows, single = _from_list(ids, vocabulary, side)
     else:
-        sentences = [_without_padding(row, vocabulary, in_front=True) for row in rows.tolist()]
-    return sentences, ids.dim() == 1
+        raise TypeError(f"{side}['input_ids'] must be token ids, got {type(ids).__name__}.")
+    if "attention_mask" not in given:
+        return rows, single
+    return _masked(rows, given["attention_mask"], single, side), single
 
 
-def _without_padding(ids: list[int], vocabulary: Vocabulary, in_front: bool = False) -> list[int]:
-    """One row without padding behind it, and in front of it in a padded batch. An end that also pads stays once."""
+def _from_tensor(given: Tensor, side: Side) -> tuple[list[list[int]], bool]:
+    ids = as_ids(given, side)
+    if ids.dim() not in (1, 2):
+        raise TypeError(f"{side} has the shape {list(ids.shape)}; token ids are [length] or [batch, length].")
+    return (ids[None] if ids.dim() == 1 else ids).tolist(), ids.dim() == 1
+
+
+def _masked(rows: list[list[int]], mask: Any, single: bool, side: Side) -> list[list[int]]:
+    """Rows without what the attention mask hides, which may be padding before and after a sentence only."""
+    masks = _lists(mask)
+    if single and not (isinstance(masks, list) and masks and isinstance(masks[0], list)):
+        masks = [masks]
+    each = masks if isinstance(masks, list) else []
+    if [len(row) if isinstance(row, list) else None for row in each] != [len(row) for row in rows]:
+        raise ValueError(f"attention_mask of the {side} must have one entry for each of input_ids, in the same shape.")
+    return [_kept(row, keep, f"{side} {number}") for number, (row, keep) in enumerate(zip(rows, masks, strict=True))]
+
+
+def _lists(given: Any) -> Any:
+    if isinstance(given, Tensor):
+        return given.tolist()
+    return [_lists(plain(item, "attention_mask")) for item in given] if isinstance(given, list) else given
+
+
+def _kept(ids: list[int], mask: list[Any], name: str) -> list[int]:
+    if any(value not in (0, 1) for value in mask):
+        raise ValueError(f"attention_mask of {name} must hold 0 and 1 only.")
+    if 1 not in mask:
+        raise ValueError(f"{name} is padding only: its attention_mask is 0 everywhere.")
+    first, stop = mask.index(1), len(mask) - mask[::-1].index(1)
+    if 0 in mask[first:stop]:
+        raise ValueError(
+            f"attention_mask of {name} has a hole at position {mask.index(0, first)}. It may hide padding before and "
+            "after a sentence only: leave the token out of input_ids, which moves those after it, or keep it."
+        )
+    return ids[first:stop]
+
+
+def _without_padding(ids: list[int], vocabulary: Vocabulary, in_front: bool) -> list[int]:
+    """One sentence without padding behind it and perhaps in front of it. An end that also pads stays once."""
     padding = (vocabulary.pad, IGNORED_LABEL)
     content = [n for n, i in enumerate(ids) if i not in padding]
     if not content:
@@ -138,22 +220,58 @@ def _without_padding(ids: list[int], vocabulary: Vocabulary, in_front: bool = Fa
     return ids[first : stop + ends_with_padding]
 
 
-def read_predictions(given: Any, steps: Sequence[int], single: bool, size: int) -> list[Tensor]:
+PREDICT = (
+    "predict must be 'top1', 'target', ids or tokens per step, or pairs of them per step (for a list of sources a "
+    "list of such)"
+)
+
+
+def read_predictions(given: Any, steps: Sequence[int], single: bool, vocabulary: Vocabulary) -> list[Tensor]:
     """Ids to explain, per sentence: [T], or [T, 2] for pairs; ``steps``: the number of predictions T per sentence."""
-    wanted = [given] if single else given
-    if not isinstance(wanted, (Sequence, Tensor)):
-        raise ValueError(f"predict must be 'top1', 'target', ids per step, or pairs of ids per step; got {given!r}.")
+    wanted = [given] if single else plain(given, "predict")
+    if not isinstance(wanted, (list, Tensor)):
+        raise TypeError(f"{PREDICT}, got {type(given).__name__}.")
     if len(wanted) != len(steps):
         raise ValueError(f"predict has ids for {len(wanted)} sentences, but there are {len(steps)}.")
-    result = []
-    for number, (ids, count) in enumerate(zip(wanted, steps, strict=True)):
-        tensor = torch.as_tensor(ids)
-        if tensor.shape not in ((count,), (count, 2)) or tensor.is_floating_point():
-            raise ValueError(
-                f"predict for sentence {number} has shape {tuple(tensor.shape)}; its {count} steps need "
-                f"[{count}] ids, or [{count}, 2] for contrastive pairs."
-            )
-        if not ((tensor >= 0) & (tensor < size)).all():
-            raise ValueError(f"predict for sentence {number} has ids outside the vocabulary (0 to {size - 1}).")
-        result.append(tensor)
-    return result
+    return [
+        _prediction(ids, count, f"predict for sentence {number}", vocabulary)
+        for number, (ids, count) in enumerate(zip(wanted, steps, strict=True))
+    ]
+
+
+def _prediction(given: Any, count: int, name: str, vocabulary: Vocabulary) -> Tensor:
+    ids = _nested_ids(given, name, vocabulary)
+    try:
+        tensor = as_ids(torch.as_tensor(ids), name)
+    except (ValueError, OverflowError, RuntimeError):  # rows of different lengths, or numbers of more than 64 bits
+        raise ValueError(f"{name} is no table of ids: {PREDICT}.") from None
+    if tensor.dim() == 0:
+        raise TypeError(f"{PREDICT}, got {type(given).__name__}.")
+    if tensor.shape not in ((count,), (count, 2)):
+        raise ValueError(
+            f"{name} has shape {tuple(tensor.shape)}; its {count} steps need [{count}] ids, or [{count}, 2] for "
+            "contrastive pairs."
+        )
+    size = vocabulary.sizes["target"]
+    if not ((tensor >= 0) & (tensor < size)).all():
+        raise ValueError(f"{name} has ids outside the vocabulary (0 to {size - 1}).")
+    if tensor.dim() == 2 and (tensor[:, 0] == tensor[:, 1]).any():
+        step = int((tensor[:, 0] == tensor[:, 1]).nonzero()[0]) + 1
+        raise ValueError(
+            f"{name} has the same token twice at step {step}: the difference of a logit to itself is 0. Give two "
+            "different tokens."
+        )
+    return tensor.long().cpu()
+
+
+def _nested_ids(given: Any, name: str, vocabulary: Vocabulary) -> Any:
+    """Lists of ids, in which texts of tokens are looked up."""
+    if isinstance(given, str):
+        return vocabulary.find_target(given)
+    given = plain(given, name)
+    if isinstance(given, Tensor) or _is_id(given):
+        return given.tolist() if isinstance(given, Tensor) and given.dim() == 0 else given
+    if isinstance(given, list):
+        inner = [_nested_ids(item, name, vocabulary) for item in given]
+        return [as_ids(item, name).tolist() if isinstance(item, Tensor) else item for item in inner]
+    raise TypeError(f"{PREDICT}, got {type(given).__name__}.")

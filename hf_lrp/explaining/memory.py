@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import psutil
 import torch
 from accelerate.utils.modeling import convert_file_size_to_int
@@ -17,16 +18,27 @@ FREE_SHARE = 0.5
 LARGEST_BATCH = 64
 
 
-def memory_limit(given: int | str | None, device: torch.device) -> int:
+def memory_limit(given: float | str | None, device: torch.device) -> int:
     """Bytes, from a number, a text such as "4GB" or "4GiB", or a share of what is free on ``device``."""
     if given is None:
         free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
         return int(free * FREE_SHARE)
-    # accelerate reads a lower-case b as bits, which nobody means here
-    size = convert_file_size_to_int(given.upper().replace("IB", "iB") if isinstance(given, str) else given)
+    if isinstance(given, str):
+        # accelerate reads a lower-case b as bits, which nobody means here
+        size = convert_file_size_to_int(given.upper().replace("IB", "iB"))
+    else:
+        is_whole = isinstance(given, float) and given.is_integer()  # 4e9
+        size = require_whole("max_memory", int(given) if is_whole else given, " of bytes, or a text such as '4GB'")
     if size <= 0:
         raise ValueError(f"max_memory must be positive, got {given}.")
     return int(size)
+
+
+def require_whole(name: str, given: Any, unit: str = "") -> int:
+    """An option that must be a whole number, of Python or of numpy."""
+    if not isinstance(given, (int, np.integer)) or isinstance(given, bool):
+        raise TypeError(f"{name} must be a whole number{unit}, got {given!r}.")
+    return int(given)
 
 
 def generation_batch_size(model: PreTrainedModel, longest: int, beams: int, limit: int) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any, NamedTuple, cast
 
@@ -14,7 +15,7 @@ from transformers import LogitsProcessor, PreTrainedModel
 
 from hf_lrp.data.configs import START_UNKNOWN, as_list, generation_config_of, position_limit, start_token
 from hf_lrp.data.vocabulary import Vocabulary
-from hf_lrp.explaining.inputs import Sources, read_sentences
+from hf_lrp.explaining.inputs import Sources, plain, read_sentences
 
 
 class Prefix(NamedTuple):
@@ -116,8 +117,8 @@ def _first(values: Iterable[int | None]) -> int | None:
 
 def read_targets(given: Any, prompts: DecoderPrompts) -> tuple[list[Prefix], bool]:
     """Prefixes from given targets, and whether a single one was given."""
-    vocabulary = prompts.vocabulary
-    is_text = isinstance(given, str) or (isinstance(given, Sequence) and isinstance(next(iter(given), None), str))
+    vocabulary, given = prompts.vocabulary, plain(given, "target")
+    is_text = isinstance(given, str) or (isinstance(given, list) and isinstance(next(iter(given), None), str))
     if is_text and vocabulary.lacks_language and not prompts.forced:
         raise ValueError(
             "The tokenizer does not know the target's language, which the decoder is prompted with. Set "
@@ -125,6 +126,14 @@ def read_targets(given: Any, prompts: DecoderPrompts) -> tuple[list[Prefix], boo
         )
     sentences, single = read_sentences(given, vocabulary, "target")
     return [prompts.read(ids, number) for number, ids in enumerate(sentences)], single
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Random numbers from ``seed`` inside, and the caller's go on afterwards as if nothing had been drawn."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
 
 
 def generate_targets(

@@ -2,6 +2,8 @@
 
 import copy
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from tiny_models import ALL_FAMILIES, FAMILIES, GOLDEN, SETTINGS, load_golden, random_ids, tiny_model
@@ -89,6 +91,32 @@ def test_all_kinds_of_input_give_the_same(model, tokenizer):
     assert explain(model, tokenizer, BatchEncoding({"input_ids": lists[0]}), TARGETS[0]) == texts[0]
 
 
+def test_arrays_columns_and_generators_are_taken(model, tokenizer):
+    expected = explain(model, tokenizer, SOURCES, TARGETS)
+    ids = [tokenizer(text).input_ids for text in SOURCES]
+    for given in (
+        np.array(SOURCES),
+        np.array(SOURCES, dtype=object),
+        pd.Series(SOURCES, index=[7, 8, 9]),
+        tuple(SOURCES),
+    ):
+        assert explain(model, tokenizer, given, pd.Series(TARGETS)) == expected
+    for given in ([np.array(row) for row in ids], pd.Series(ids), [[np.int32(i) for i in row] for row in ids]):
+        assert explain(model, tokenizer, given, np.array(TARGETS)) == expected
+    assert explain(model, tokenizer, (text for text in SOURCES), iter(TARGETS)) == expected
+    assert explain(model, tokenizer, np.array(ids[0], dtype=np.uint16), TARGETS[0]) == expected[0]
+    encoded = tokenizer(SOURCES, padding=True, return_tensors="np")
+    assert explain(model, tokenizer, encoded, TARGETS) == expected
+    assert explain(model, tokenizer, [*ids[0], 39, 39], TARGETS[0]) == expected[0]
+
+
+def test_what_generate_returns_is_taken_as_target(model, tokenizer):
+    written = model.generate(**tokenizer(SOURCES[0], return_tensors="pt"), max_new_tokens=5)
+    c = explain_one(model, tokenizer, SOURCES[0], written)
+    assert torch.equal(c.source, explain_one(model, tokenizer, SOURCES[0], max_new_tokens=5).source)
+    assert explain(model, tokenizer, [SOURCES[0]], [written]) == [c]
+
+
 def test_targets_may_carry_start_token_and_padding(model, tokenizer):
     plain = explain_one(model, tokenizer, SOURCES[0], TARGETS[0])
     ids = tokenizer(TARGETS[0]).input_ids
@@ -158,6 +186,17 @@ class TestPrefix:
         c = explain_one(model, tokenizer, SOURCES[0], num_beams=1, max_new_tokens=5)
         assert torch.equal(c.predicted_ids, c.target_ids)
 
+    def test_sampled_translations_repeat_with_their_seed(self, model, tokenizer):
+        def sample(seed):
+            results = explain(model, tokenizer, SOURCES, do_sample=True, max_new_tokens=8, seed=seed)
+            return [c.target_ids.tolist() for c in results]
+
+        torch.manual_seed(5)
+        first = sample(1)
+        state = torch.random.get_rng_state()
+        assert sample(1) == first != sample(2)
+        assert torch.equal(torch.random.get_rng_state(), state)
+
     def test_random_prefixes_are_other_sentences_targets(self, model, tokenizer):
         results = explain(model, tokenizer, SOURCES, TARGETS, prefix="random", seed=3)
         own = [tokenizer(text).input_ids for text in TARGETS]
@@ -205,6 +244,14 @@ class TestPredict:
         assert ids.predict == "ids"
         lists = explain(model, tokenizer, [SOURCES[0]], [TARGETS[1]], predict=[target.target_ids.tolist()])
         assert lists == [ids]
+
+    def test_tokens_per_step_are_looked_up(self, model, tokenizer):
+        ids = explain_one(model, tokenizer, SOURCES[0], TARGETS[0], predict=[5, 9, 1])
+        assert explain_one(model, tokenizer, SOURCES[0], TARGETS[0], predict=["▁dog", "eats", "</s>"]) == ids
+        assert explain_one(model, tokenizer, SOURCES[0], TARGETS[0], predict=np.array([5, 9, 1])) == ids
+        pairs = explain_one(model, tokenizer, SOURCES[0], TARGETS[0], predict=[["▁dog", 9], (3, "▁the"), ["he", 1]])
+        assert pairs.predicted_ids[0].tolist() == [5, 9]
+        assert explain(model, tokenizer, SOURCES[:1], TARGETS[:1], predict=[["▁dog", "eats", "</s>"]]) == [ids]
 
     def test_top1_has_the_highest_probability(self, model, tokenizer):
         top = explain_one(model, tokenizer, SOURCES[0], TARGETS[1])
@@ -327,9 +374,45 @@ def test_single_tokens(model):
 BAD_INPUT = {
     "empty text": (dict(source=""), ValueError, "source 0 is empty"),
     "blank text in a list": (dict(source=["the cat", "  "]), ValueError, "source 1 is empty"),
-    "empty list": (dict(source=[]), ValueError, "source is an empty list"),
+    "empty list": (dict(source=[]), ValueError, "source is empty"),
     "empty target": (dict(source="the cat", target=""), ValueError, "target 0 is empty"),
     "empty ids": (dict(source=torch.tensor([], dtype=torch.long)), ValueError, "source 0 has no tokens"),
+    "padding only": (dict(source=[39, 39]), ValueError, "or padding only"),
+    "masked out": (dict(source={"input_ids": [[3]], "attention_mask": [[0]]}), ValueError, "source 0 is padding only"),
+    "bytes": (dict(source=b"the cat"), TypeError, r"source is bytes, not text: decode it first"),
+    "list of bytes": (dict(source=["the", b"cat"]), TypeError, r"source 1 is bytes, not text: decode it first"),
+    "target bytes": (dict(source="the", target=b"cat"), TypeError, r"target is bytes, not text"),
+    "set": (dict(source={"the cat"}), TypeError, "has no order: pass a list"),
+    "table": (dict(source=pd.DataFrame({"en": ["the"]})), TypeError, "DataFrame: pass one of its columns"),
+    "surrogate": (dict(source="the \ud83d cat"), ValueError, "half a character at position 4"),
+    "words": (dict(source=[["the", "cat"]]), TypeError, "join them to a text"),
+    "bool ids": (dict(source=torch.tensor([True, False])), TypeError, "integer token ids, got torch.bool"),
+    "bool array": (dict(source=np.array([True, False])), TypeError, "integer token ids, got torch.bool"),
+    "sparse ids": (dict(source=torch.tensor([1, 2]).to_sparse()), TypeError, "sparse or nested tensor"),
+    "meta ids": (dict(source=torch.ones(2, dtype=torch.long, device="meta")), TypeError, "meta device"),
+    "huge id": (dict(source=[[10**30]]), ValueError, "token id 10+, but the model's vocabulary"),
+    "hole": (
+        dict(source={"input_ids": [[3, 4, 5]], "attention_mask": [[1, 0, 1]]}),
+        ValueError,
+        "attention_mask of source 0 has a hole at position 1",
+    ),
+    "half mask": (
+        dict(source={"input_ids": torch.tensor([[3, 4]]), "attention_mask": torch.tensor([[1, 0.5]])}),
+        ValueError,
+        "must hold 0 and 1 only",
+    ),
+    "mask shape": (
+        dict(source={"input_ids": torch.tensor([[3, 4]]), "attention_mask": torch.ones(1, 3)}),
+        ValueError,
+        "one entry for each of input_ids",
+    ),
+    "mask number": (dict(source={"input_ids": [3, 4], "attention_mask": 1}), ValueError, "one entry for each"),
+    "head mask": (
+        dict(source={"input_ids": [3, 4], "head_mask": torch.ones(2, 2)}),
+        ValueError,
+        r"brings head_mask, which explain\(\) does not use: remove it",
+    ),
+    "labels": (dict(source={"input_ids": [3, 4], "labels": [1]}), ValueError, "Labels are given as target"),
     "count": (dict(source=SOURCES, target=TARGETS[:2]), ValueError, "a list of 3 sources but a list of 2 targets"),
     "list and text": (dict(source=SOURCES, target="he"), ValueError, "a list of 3 sources but a single target"),
     "too long": (dict(source="the " * 40), ValueError, "source 0 has 42 tokens, but the model has only 32 positions"),
@@ -337,8 +420,8 @@ BAD_INPUT = {
     "unknown id": (dict(source=[3, 400]), ValueError, "token id 400, but the model's vocabulary has ids 0 to 39"),
     "mixed": (dict(source=["the", [3, 4]]), TypeError, "source mixes kinds"),
     "a number": (dict(source=3), TypeError, "source must be text or token ids"),
-    "float ids": (dict(source=torch.tensor([1.0, 2.0])), TypeError, "must be an integer tensor"),
-    "3-D ids": (dict(source=torch.ones(1, 2, 3, dtype=torch.long)), TypeError, "must be an integer tensor"),
+    "float ids": (dict(source=torch.tensor([1.0, 2.0])), TypeError, "must be integer token ids, got torch.float32"),
+    "3-D ids": (dict(source=torch.ones(1, 2, 3, dtype=torch.long)), TypeError, r"has the shape \[1, 2, 3\]"),
     "no ids": (dict(source={"ids": [1]}), ValueError, "Expected 'input_ids'"),
     "no reference": (dict(source="the", prefix="reference"), ValueError, "needs a target"),
     "nothing to shuffle": (dict(source="the", target="a", prefix="random"), ValueError, "only one sentence"),
@@ -356,8 +439,23 @@ BAD_INPUT = {
     "predict length": (dict(source="the", target="a", predict=[1, 2, 3]), ValueError, r"its 2 steps need \[2\] ids"),
     "predict id": (dict(source="the", target="a", predict=[1, 99]), ValueError, "ids outside the vocabulary"),
     "predict count": (dict(source=["the"], target=["a"], predict=[[1, 2], [1, 2]]), ValueError, "for 2 sentences"),
+    "predict nothing": (dict(source="the", target="a", predict=None), ValueError, "predict must be .* got None"),
+    "predict object": (dict(source="the", target="a", predict=object()), TypeError, "predict must be .* got object"),
+    "predict number": (dict(source="the", target="a", predict=3), TypeError, "predict must be .* got int"),
+    "predict ragged": (dict(source="the", target="a", predict=[[1, 2], [3]]), ValueError, "is no table of ids"),
+    "predict floats": (dict(source="the", target="a", predict=[1.0, 2.0]), TypeError, "predict must be .* got float"),
+    "predict twice": (
+        dict(source="the", target="a", predict=[[1, 2], [3, 3]]),
+        ValueError,
+        "predict for sentence 0 has the same token twice at step 2",
+    ),
+    "predict text": (dict(source="the", target="a", predict=["the cat", "</s>"]), ValueError, "is not one token of"),
     "no rule": (dict(source="the", rule="lrp"), TypeError, "rule must be a rule"),
     "batch size": (dict(source="the", batch_size=0), ValueError, "batch_size must be at least 1"),
+    "half a batch": (dict(source="the", batch_size=1.5), TypeError, "batch_size must be a whole number, got 1.5"),
+    "half a seed": (dict(source="the", seed=1.5), TypeError, "seed must be a whole number, got 1.5"),
+    "negative seed": (dict(source="the", seed=-1), ValueError, "seed must be between 0 and"),
+    "half a byte": (dict(source="the", max_memory=0.5), TypeError, "max_memory must be a whole number of bytes"),
     "memory": (dict(source="the", max_memory=0), ValueError, "max_memory must be positive"),
     "memory text": (dict(source="the", max_memory="much"), ValueError, "not in a valid format"),
     "typo": (dict(source="the", target="a", progres=True), TypeError, "Unknown arguments: progres"),

@@ -11,7 +11,15 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize(
     ("given", "size"),
-    [(1000, 1000), ("1GB", 10**9), ("1GiB", 2**30), ("1gib", 2**30), ("500mb", 5 * 10**8), ("0.5MB", 500_000)],
+    [
+        (1000, 1000),
+        (4e9, 4 * 10**9),
+        ("1GB", 10**9),
+        ("1GiB", 2**30),
+        ("1gib", 2**30),
+        ("500mb", 5 * 10**8),
+        ("0.5MB", 500_000),
+    ],
 )
 def test_sizes_are_read(given, size):
     assert memory_limit(given, CPU) == size
@@ -21,9 +29,18 @@ def test_default_is_a_share_of_what_is_free():
     assert 0 < memory_limit(None, CPU) < memory_limit("100000GB", CPU)
 
 
-@pytest.mark.parametrize(("given", "message"), [(0, "must be positive"), (-1, "format"), ("much", "format")])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (0, "must be positive"),
+        (-1, "must be positive"),
+        ("much", "format"),
+        (0.5, "whole number"),
+        (True, "whole number"),
+    ],
+)
 def test_bad_sizes_are_named(given, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         memory_limit(given, CPU)
 
 
