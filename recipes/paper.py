@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from claims import Claim, as_markdown, as_rows, check_growth, check_model, check_objectives, check_training
+from claims import KINDS, Claim, as_markdown, as_rows, check_growth, check_model, check_objectives, check_training
 from toy_corpus import toy_pairs
 from train import prepare_data, read_config, with_settings
 
@@ -26,20 +26,17 @@ from hf_lrp.analysis.run.store import Run
 from hf_lrp.data.files import write_atomically
 
 RECIPES = Path(__file__).parent
-OBJECTIVES = {
-    "base": "baseline",
-    "wd-source": "source word dropout",
-    "wd-target": "target word dropout",
-    "mrt": "minimum risk",
-}
+OBJECTIVES = dict(zip(("base", "wd-source", "wd-target", "mrt"), KINDS, strict=True))
+SEED = 1  # of the configs: one model of each kind
 TOY_PAIRS = 26_000
 
 
 @dataclass(frozen=True)
 class Size:
-    """What is trained and evaluated: configs, changes to them, training pairs of the smaller models, sentences."""
+    """What is trained and evaluated: configs, changes to them, training pairs of all and of fewer data, sentences."""
 
     configs: str
+    pairs: int
     subsets: tuple[int, ...]
     sentences: int
     settings: tuple[str, ...] = ()
@@ -50,6 +47,7 @@ class Size:
 SIZES = {
     "toy": Size(
         "tatoeba-mini",
+        19_500,
         (1_000, 4_000),
         200,
         (
@@ -76,8 +74,8 @@ SIZES = {
         ),
         every=100,
     ),
-    "tatoeba-mini": Size("tatoeba-mini", (20_000, 60_000), 500, every=500),
-    "wmt14-en-fr": Size("wmt14-en-fr", (1_000_000, 2_500_000, 5_000_000, 10_000_000, 20_000_000), 1000),
+    "tatoeba-mini": Size("tatoeba-mini", 160_298, (20_000, 60_000), 500, every=500),
+    "wmt14-en-fr": Size("wmt14-en-fr", 1_000_000, (1_000_000, 2_500_000, 5_000_000, 10_000_000, 20_000_000), 1000),
 }
 
 
@@ -164,11 +162,14 @@ def reproduce(steps: Steps) -> list[Claim]:
     steps.compare("objectives", [runs[name] for name in OBJECTIVES], "--labels", *OBJECTIVES.values())
     steps.compare("data", growth, "--growth", "--labels", *(f"{name} pairs" for name in amounts), "all pairs")
     steps.compare("training", [timeline])
+    opened = {name: {SEED: Run.open(folder)} for name, folder in runs.items()}
+    sizes = {**dict(zip(size.subsets, amounts, strict=True)), size.pairs: "base"}
+    checkpoints = {int(folder.name.removeprefix("step-")): Run.open(folder) for folder in timeline.glob("step-*")}
     return [
-        *check_model(Run.open(runs["base"])),
-        *check_objectives(*(Run.open(runs[name]) for name in OBJECTIVES)),
-        *check_growth([Run.open(folder) for folder in growth]),
-        *check_training([Run.open(folder) for folder in sorted(timeline.glob("step-*"))]),
+        *check_model(opened["base"]),
+        *check_objectives({kind: opened[name] for name, kind in OBJECTIVES.items()}),
+        *check_growth({pairs: opened[name] for pairs, name in sizes.items()}),
+        *check_training({SEED: checkpoints}),
     ]
 
 
