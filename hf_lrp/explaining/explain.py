@@ -198,6 +198,11 @@ def _explain_each(
 
 def _read_inputs(model: PreTrainedModel, tokenizer: Any, source: Any, generate_options: dict[str, Any]) -> _Inputs:
     family = family_of(model)
+    if family.encoder is None:
+        raise TypeError(
+            f"{type(model).__name__} is a decoder only, which explain does not take yet: it has no source side of its "
+            "own. hf_lrp.relevance.propagation.propagate gives the shares of all tokens of its input."
+        )
     _require_evaluation_mode(model)
     tokenizer, feature_extractor = _unpack(tokenizer)
     vocabulary = Vocabulary(model, tokenizer)

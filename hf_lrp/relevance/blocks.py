@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from hf_lrp.relevance import operations
+from hf_lrp.relevance.heads import HeadStates, Projection
 from hf_lrp.relevance.modules import Tape, Window, require_equal
 
 # Takes what cross-attention sends to the encoder output, [source positions, steps, d].
@@ -50,27 +52,27 @@ class FeedForward:
     Relevance passes the activation unchanged, and the product in equal halves.
     """
 
-    fc1: Any
-    fc2: Any
+    fc1: Projection
+    fc2: Projection
     activation: Callable[[Tensor], Tensor]
-    gate: Any | None = None
+    gate: Projection | None = None
 
     @property
     def linears(self) -> tuple[Any, ...]:
-        return (self.fc1, self.fc2) if self.gate is None else (self.fc1, self.gate, self.fc2)
+        return distinct(self.fc1, self.fc2) if self.gate is None else distinct(self.fc1, self.gate, self.fc2)
 
     def entry(self, tape: Tape) -> Tensor:
-        return tape.input(self.fc1)
+        return self.fc1.input(tape)
 
     def exit(self, tape: Tape) -> Tensor:
-        return tape.output(self.fc2)
+        return self.fc2.output(tape)
 
     def check(self, tape: Tape, memory: Tensor | None) -> None:
-        hidden = self.activation(tape.output(self.fc1))
+        hidden = self.activation(self.fc1.output(tape))
         if self.gate is not None:
-            require_equal(tape.input(self.gate), self.entry(tape), "input of the gate")
-            hidden = hidden * tape.output(self.gate)
-        require_equal(tape.input(self.fc2), hidden, "feed-forward activation")
+            require_equal(self.gate.input(tape), self.entry(tape), "input of the gate")
+            hidden = hidden * self.gate.output(tape)
+        require_equal(self.fc2.input(tape), hidden, "feed-forward activation")
 
     def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
         relevance = self.fc2.relprop(window, relevance)
@@ -87,36 +89,41 @@ class FeedForward:
 class Attention:
     """Multi-head attention: of a sequence to itself (``causal`` or not), or to the encoder's output.
 
-    bias: a module whose ``compute_bias(queries, keys)`` [1, heads, queries, keys] is added to the scores.
+    Keys and values may have fewer heads than queries, each for a group of these; they receive the group's relevance.
+
+    bias: what has ``compute_bias(queries, keys)`` [1, heads, queries, keys], which is added to the scores.
+    reach: how many positions a query sees, itself included (if causal; else to either side of itself).
+    cap: scores s become ``cap * tanh(s / cap)``.
     """
 
-    q: Any
-    k: Any
-    v: Any
-    out: Any
-    heads: int
+    q: HeadStates
+    k: HeadStates
+    v: HeadStates
+    out: Projection
     scale: float
     causal: bool = False
     cross: bool = False
     bias: Any | None = None
+    reach: int | None = None
+    cap: float | None = None
 
     @property
     def linears(self) -> tuple[Any, ...]:
-        return self.q, self.k, self.v, self.out
+        return distinct(self.q.projection, self.k.projection, self.v.projection, self.out)
 
     def entry(self, tape: Tape) -> Tensor:
-        return tape.input(self.q)
+        return self.q.projection.input(tape)
 
     def exit(self, tape: Tape) -> Tensor:
-        return tape.output(self.out)
+        return self.out.output(tape)
 
     def check(self, tape: Tape, memory: Tensor | None) -> None:
         attended_to = memory if self.cross and memory is not None else self.entry(tape)
-        require_equal(tape.input(self.k), attended_to, "input of the keys")
-        require_equal(tape.input(self.v), attended_to, "input of the values")
-        query, key, value = (self._split(tape.output(module)) for module in (self.q, self.k, self.v))
-        attended = self._weights(query, key, 0) @ value
-        require_equal(tape.input(self.out), attended.transpose(0, 1).flatten(1), "attention")
+        require_equal(self.k.projection.input(tape), attended_to, "input of the keys")
+        require_equal(self.v.projection.input(tape), attended_to, "input of the values")
+        query, key, value = self._states(tape, slice(None), slice(None))
+        attended = self._weights(query, key, 0)[0] @ value
+        require_equal(self.out.input(tape), attended.transpose(0, 1).flatten(1), "attention")
 
     def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
         to_query, to_key, to_value, keys = self._through_core(window, relevance)
@@ -136,17 +143,32 @@ class Attention:
         return join(to_query, window, to_keys, keys), keys
 
     def _through_core(self, window: Window, relevance: Tensor) -> tuple[Tensor, Tensor, Tensor, Window]:
-        """From the block's output to the outputs of q, k and v, all [positions, steps, d], and the keys' window."""
+        """From the block's output to queries, keys and values, all [positions, steps, d], and the keys' window."""
         keys = self._key_window(window)
-        relevance = self._split(self.out.relprop(window, relevance))
-        query = self._split(window.output(self.q))
-        key, value = self._split(keys.output(self.k)), self._split(keys.output(self.v))
-        weights = self._weights(query, key, window.positions.start or 0)
+        relevance = self.out.relprop(window, relevance).unflatten(-1, (self.q.heads, -1)).movedim(-2, 0)
+        query, key, value = self._states(window.tape, window.positions, keys.positions)
+        weights, slope = self._weights(query, key, window.positions.start or 0)
         received = operations.attention(
-            window.rule, query * self.scale, key, value, weights, relevance, window.own_step
+            window.rule, query * self.scale, key, value, weights, relevance, window.own_step, slope
         )
-        to_query, to_key, to_value = (part.movedim(0, 2).flatten(2) for part in received)
-        return to_query, to_key, to_value, keys
+        to_query, to_key, to_value = (part.movedim(0, 2) for part in received)
+        return to_query.flatten(2), self._of_groups(self.k, to_key), self._of_groups(self.v, to_value), keys
+
+    def _states(self, tape: Tape, queries: slice, keys: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values for each head of the queries: [heads, positions, d]."""
+        key, value = (
+            part.states(tape, keys).repeat_interleave(self.q.heads // part.heads, 0)
+            if part.heads != self.q.heads
+            else part.states(tape, keys)
+            for part in (self.k, self.v)
+        )
+        return self.q.states(tape, queries), key, value
+
+    def _of_groups(self, states: HeadStates, relevance: Tensor) -> Tensor:
+        """[positions, steps, heads of queries, d] -> [positions, steps, heads of keys x d]"""
+        if states.heads == self.q.heads:
+            return relevance.flatten(2)
+        return relevance.unflatten(2, (states.heads, -1)).sum(3).flatten(2)
 
     def _key_window(self, window: Window) -> Window:
         if self.cross:
@@ -157,62 +179,133 @@ class Attention:
             )
         return window
 
-    def _weights(self, query: Tensor, key: Tensor, first: int) -> Tensor:
-        """Attention weights [heads, q, k] of queries whose first one stands at position ``first``."""
-        scores = (query * self.scale) @ key.transpose(1, 2)
+    def _weights(self, query: Tensor, key: Tensor, first: int) -> tuple[Tensor, Tensor | None]:
+        """Attention weights [heads, q, k] of queries whose first one stands at position ``first``.
+
+        With them, the derivative of the scores by the products of queries and keys, if it is not 1.
+        """
+        scores, slope = (query * self.scale) @ key.transpose(1, 2), None
+        if self.cap is not None:
+            capped = torch.tanh(scores / self.cap)
+            scores, slope = self.cap * capped, 1 - capped.square()
         if self.bias is not None:
             scores += self.bias.compute_bias(first + query.shape[1], key.shape[1])[0, :, first:]
-        if self.causal:
-            future = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device).triu(first + 1)
-            scores = scores.masked_fill(future, float("-inf"))
-        return scores.softmax(-1)
+        if self.causal or self.reach is not None:
+            scores = scores.masked_fill(self._hidden(scores, first), float("-inf"))
+        return scores.softmax(-1), slope
 
-    def _split(self, x: Tensor) -> Tensor:
-        """[positions, (steps,) d] -> [heads, positions, (steps,) d / heads]"""
-        return x.unflatten(-1, (self.heads, -1)).movedim(-2, 0)
+    def _hidden(self, scores: Tensor, first: int) -> Tensor:
+        """Which keys a query does not see: [q, k]."""
+        _, queries, keys = scores.shape
+        numbers = torch.arange(max(first + queries, keys), device=scores.device)
+        back = numbers[first : first + queries, None] - numbers[:keys]  # how far back a key is
+        if not self.causal:
+            return back.abs() > (self.reach or 0)
+        return back < 0 if self.reach is None else (back < 0) | (back >= self.reach)
+
+
+def distinct(*projections: Projection) -> tuple[Any, ...]:
+    """The modules of projections, a fused one once."""
+    return tuple(dict.fromkeys(projection.module for projection in projections))
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What a residual adds to x: ``after(block(before(x)))``; either norm may be absent."""
+
+    block: Any
+    before: Any | None = None
+    after: Any | None = None
+
+    def entry(self, tape: Tape) -> Tensor:
+        """x, [length, d]."""
+        return self.block.entry(tape) if self.before is None else tape.input(self.before)
+
+    def exit(self, tape: Tape) -> Tensor:
+        """What is added, [length, d]."""
+        return self.block.exit(tape) if self.after is None else tape.output(self.after)
+
+    def replay(self, tape: Tape, x: Tensor, memory: Tensor | None) -> Tensor:
+        """What is added to ``x``, checked step by step against what was recorded: [length, d]."""
+        if self.before is not None:
+            require_equal(tape.input(self.before), x, "input of a norm")
+            x = self.before.replay(tape)
+        require_equal(self.block.entry(tape), x, f"input of {type(self.block).__name__}")
+        for linear in self.block.linears:
+            linear.check(tape)
+        self.block.check(tape, memory)
+        if self.after is None:
+            return self.block.exit(tape)
+        require_equal(tape.input(self.after), self.block.exit(tape), "input of a norm")
+        return self.after.replay(tape)
+
+    def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
+        """From what is added to the output of the norm before the block, which branches may share."""
+        if self.after is not None:
+            relevance = self.after.relprop(window, relevance)
+        return self.block.relprop(window, relevance, leak)
+
+    def totals(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
+        """The same, but only each input position's total, [positions, steps, 1]."""
+        if self.after is not None:
+            relevance = self.after.relprop(window, relevance)
+        return self.block.totals(window, relevance, leak)
 
 
 @dataclass(frozen=True)
 class Residual:
-    """``x + block(norm(x))`` (norm first) or ``norm(x + block(x))``."""
+    """``x + branch(x)``, or a sum with several branches (parallel blocks); ``norm``: one after the sum.
 
-    block: Any
-    norm: Any
-    norm_first: bool
+    Of several branches, attention is the last, because its relevance covers the most positions.
+    """
+
+    branches: tuple[Branch, ...]
+    norm: Any | None = None
 
     def replay(self, tape: Tape, x: Tensor, memory: Tensor | None) -> Tensor:
         """What comes out for ``x``, checked step by step against what was recorded: [length, d]."""
-        if self.norm_first:
-            require_equal(tape.input(self.norm), x, "input of a norm")
-        inner = self.norm.replay(tape) if self.norm_first else x
-        require_equal(self.block.entry(tape), inner, f"input of {type(self.block).__name__}")
-        self.block.check(tape, memory)
-        joined = x + self.block.exit(tape)
-        if self.norm_first:
+        joined = x
+        for branch in self.branches:
+            joined = joined + branch.replay(tape, x, memory)
+        if self.norm is None:
             return joined
         require_equal(tape.input(self.norm), joined, "residual sum")
         return self.norm.replay(tape)
 
     def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
         """From output to input."""
-        to_x, to_update = self._part(window, relevance)
-        to_input, reached = self.block.relprop(window, to_update, leak)
-        if self.norm_first:
-            to_input = self.norm.relprop(reached, to_input)
-        return join(to_x, window, to_input, reached), reached
+        total, *to_updates = self._part(window, relevance)
+        covered = window
+        pairs = zip(self.branches, to_updates, strict=True)
+        for _, sharing in groupby(pairs, lambda pair: id(pair[0].before)):  # a norm is passed once
+            received: Tensor | None = None
+            reached = window
+            for branch, to_update in sharing:
+                to_input, wider = branch.relprop(window, to_update, leak)
+                received = to_input if received is None else join(received, reached, to_input, wider)
+                reached = wider
+            assert received is not None
+            if branch.before is not None:
+                received = branch.before.relprop(reached, received)
+            total, covered = join(total, covered, received, reached), reached
+        return total, covered
 
     def totals(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
         """The same, but only each input position's total, [positions, steps, 1]: norms do not change it."""
-        to_x, to_update = self._part(window, relevance)
-        to_input, reached = self.block.totals(window, to_update, leak)
-        return join(_total(to_x), window, to_input, reached), reached
+        to_x, *to_updates = self._part(window, relevance)
+        total, covered = _total(to_x), window
+        for branch, to_update in zip(self.branches, to_updates, strict=True):
+            received, reached = branch.totals(window, to_update, leak)
+            total, covered = join(total, covered, received, reached), reached
+        return total, covered
 
-    def _part(self, window: Window, relevance: Tensor) -> tuple[Tensor, Tensor]:
-        """From the output to both terms of the sum."""
-        if not self.norm_first:
+    def _part(self, window: Window, relevance: Tensor) -> list[Tensor]:
+        """From the output to all terms of the sum, x first."""
+        if self.norm is not None:
             relevance = self.norm.relprop(window, relevance)
-        x = window.input(self.norm) if self.norm_first else self.block.entry(window.tape)[window.positions]
-        return operations.residual(window.rule, x, self.block.exit(window.tape)[window.positions], relevance)
+        tape, positions = window.tape, window.positions
+        terms = [self.branches[0].entry(tape), *(branch.exit(tape) for branch in self.branches)]
+        return operations.sum_of(window.rule, [term[positions] for term in terms], relevance)
 
 
 @dataclass(frozen=True)

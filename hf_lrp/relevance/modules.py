@@ -7,17 +7,19 @@ back through them. Nothing is stored on the modules themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from hf_lrp.relevance import operations
 from hf_lrp.relevance.rules import Rule
+
+Kept = TypeVar("Kept")
 
 _recording: ContextVar[Tape | None] = ContextVar("hf_lrp_tape", default=None)
 
@@ -31,6 +33,7 @@ class Tape:
 
     def __init__(self) -> None:
         self._seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+        self._kept: dict[Any, Any] = {}
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -56,6 +59,13 @@ class Tape:
     def output(self, module: nn.Module) -> Tensor:
         """[length, d]"""
         return self._of(module)[1]
+
+    def once(self, key: Any, make: Callable[[], Kept]) -> Kept:
+        """What ``make`` gives, made once for this forward pass."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        kept: Kept = self._kept[key]
+        return kept
 
     def _of(self, module: nn.Module) -> tuple[Tensor, Tensor]:
         if module not in self._seen:
@@ -90,16 +100,21 @@ class Window:
 
 
 class Recorded(nn.Module):
-    """A module that notes its first input and its (first) output."""
+    """A module that notes its first input and its (first) output.
+
+    noted_as_copy: what comes out may be changed in place later.
+    """
 
     original: type[nn.Module]
+    noted_as_copy = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         result = super().forward(*args, **kwargs)
         tape = _recording.get()
         if tape is not None:
             x = args[0] if args else kwargs[next(iter(kwargs))]
-            tape.add(self, x, result[0] if isinstance(result, tuple) else result)
+            y = result[0] if isinstance(result, tuple) else result
+            tape.add(self, x, y.clone() if self.noted_as_copy else y)
         return result
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -111,12 +126,53 @@ class RelevanceLayer(Recorded):
     """Counterpart of an encoder or decoder layer, for checking how its parts are joined."""
 
 
-class RelevanceLinear(Recorded, nn.Linear):
+class RelevanceLinear(Recorded):
     """Counterpart of ``nn.Linear``."""
 
-    def relprop(self, window: Window, relevance: Tensor) -> Tensor:
-        """[positions, steps, out] -> [positions, steps, in]"""
-        return operations.linear(window.rule, window.input(self), self.weight, self.bias, relevance, window.lag)
+    weight: Tensor
+    bias: Tensor | None
+
+    def check(self, tape: Tape) -> None:
+        """Raise if the output is not that of a linear layer; a class that is known needs no check."""
+
+    def matrix(self) -> Tensor:
+        """[out, in]"""
+        return self.weight
+
+    def relprop(
+        self,
+        window: Window,
+        relevance: Tensor,
+        rows: slice | Tensor | None = None,
+        rotation: operations.Rotation | None = None,
+    ) -> Tensor:
+        """[positions, steps, out] -> [positions, steps, in]
+
+        rows: the outputs that relevance comes from; rotation: of these, which follows the layer.
+        """
+        x, weight, bias = window.input(self), self.matrix(), self.bias
+        if rows is not None:
+            weight, bias = weight[rows], None if bias is None else bias[rows]
+        if rotation is not None:
+            return operations.rotated_linear(window.rule, x, weight, bias, rotation, relevance, window.lag)
+        return operations.linear(window.rule, x, weight, bias, relevance, window.lag)
+
+
+class RelevanceOwnLinear(RelevanceLinear):
+    """Counterpart of a linear layer with a class of its own, which is known by what it computes."""
+
+    noted_as_copy = True  # Falcon adds the attention's output to that of the feed-forward block
+
+    def check(self, tape: Tape) -> None:
+        expected = nn.functional.linear(tape.input(self), self.matrix(), self.bias)
+        require_equal(tape.output(self), expected, "output of a linear layer")
+
+
+class RelevanceTransposedLinear(RelevanceOwnLinear):
+    """The same for a layer that holds its weights as [in, out] (transformers' ``Conv1D``)."""
+
+    def matrix(self) -> Tensor:
+        return self.weight.T
 
 
 class RelevanceLayerNorm(Recorded, nn.LayerNorm):
@@ -133,22 +189,56 @@ class RelevanceLayerNorm(Recorded, nn.LayerNorm):
         return operations.layer_norm(window.rule, x, weight, self.bias, self.eps, relevance, window.lag)
 
 
-class RelevanceRMSNorm(Recorded):
-    """Counterpart of a norm without mean and bias. It has no one class, and is known by what it computes."""
+class RelevanceOwnLayerNorm(Recorded):
+    """Counterpart of a layer norm without bias that has a class of its own, and is known by what it computes."""
 
     weight: Tensor
-    variance_epsilon: float
 
     def replay(self, tape: Tape) -> Tensor:
-        """The norm's output, [length, d]; raises if it is not what an RMS norm gives."""
+        """The norm's output, [length, d]; raises if it is not what a layer norm gives."""
         x = tape.input(self)
-        scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + self.variance_epsilon)
-        require_equal(tape.output(self), self.weight * x * scale, "output of an RMS norm")
+        expected = nn.functional.layer_norm(x, x.shape[-1:], self.weight, None, norm_eps(self))
+        require_equal(tape.output(self), expected, "output of a layer norm")
         return tape.output(self)
 
     def relprop(self, window: Window, relevance: Tensor) -> Tensor:
         """[positions, steps, d] -> [positions, steps, d]"""
-        return operations.rms_norm(window.rule, window.input(self), self.weight, relevance)
+        x = window.input(self)
+        return operations.layer_norm(window.rule, x, self.weight, None, norm_eps(self), relevance, window.lag)
+
+
+class RelevanceRMSNorm(Recorded):
+    """Counterpart of a norm without mean and bias. It has no one class, and is known by what it computes."""
+
+    weight: Tensor
+
+    def gain(self) -> Tensor:
+        """What the normed input is multiplied by, [d]."""
+        return self.weight
+
+    def replay(self, tape: Tape) -> Tensor:
+        """The norm's output, [length, d]; raises if it is not what an RMS norm gives."""
+        x = tape.input(self)
+        scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + norm_eps(self))
+        require_equal(tape.output(self), self.gain() * x * scale, "output of an RMS norm")
+        return tape.output(self)
+
+    def relprop(self, window: Window, relevance: Tensor) -> Tensor:
+        """[positions, steps, d] -> [positions, steps, d]"""
+        return operations.rms_norm(window.rule, window.input(self), self.gain(), relevance)
+
+
+class RelevanceOffsetRMSNorm(RelevanceRMSNorm):
+    """The same for a norm whose weight is what its gain has beyond 1 (Gemma)."""
+
+    def gain(self) -> Tensor:
+        return 1 + self.weight
+
+
+def norm_eps(norm: Any) -> float:
+    """What a norm without a known class adds to the variance or mean square."""
+    eps: float = norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps
+    return eps
 
 
 class RelevanceConv1d(Recorded, nn.Conv1d):

@@ -11,14 +11,14 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from hf_lrp.relevance.modules import (
     Recorded,
     RelevanceConv1d,
-    RelevanceLayer,
     RelevanceLayerNorm,
     RelevanceLinear,
-    RelevanceRMSNorm,
+    RelevanceTransposedLinear,
     counterpart,
 )
 from hf_lrp.relevance.network import Network, read_network
@@ -46,7 +46,7 @@ def patched(model: PreTrainedModel, rule: Rule | None = None) -> Iterator[Patche
     process are not touched.
 
     Args:
-        model: an encoder-decoder model of a supported family.
+        model: a model of a supported family.
         rule: the rule that relevance is propagated with; default: the paper's, ``AlphaBeta(1, 0)``.
     """
     network = read_network(model)
@@ -90,13 +90,12 @@ def _release(module: nn.Module, holder: object) -> None:
             _holders.pop(module, None)
 
 
-# What a counterpart stands in for.
+# What a counterpart stands in for, where it has one class; others are known by what they compute.
 _PLAIN: dict[type[Recorded], type[nn.Module]] = {
     RelevanceLinear: nn.Linear,
+    RelevanceTransposedLinear: Conv1D,
     RelevanceLayerNorm: nn.LayerNorm,
     RelevanceConv1d: nn.Conv1d,
-    RelevanceRMSNorm: nn.Module,
-    RelevanceLayer: nn.Module,
 }
 
 
@@ -107,7 +106,7 @@ def _require_plain_modules(model: PreTrainedModel, network: Network) -> None:
         raise TypeError(f"{type(model).__name__} is quantised, and relevance needs the real weights. {remedy}")
     for module, behaviour in network.counterparts.items():
         name = type(module).__name__
-        plain = _PLAIN[behaviour]
+        plain = _PLAIN.get(behaviour, nn.Module)
         if not isinstance(module, plain):
             raise TypeError(f"Expected a plain {plain.__name__}, found {name}. {remedy}")
         original = module.original if isinstance(module, Recorded) else type(module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,13 +14,16 @@ from transformers.modeling_outputs import BaseModelOutput
 from hf_lrp.relevance import operations
 from hf_lrp.relevance.blocks import Leak
 from hf_lrp.relevance.modules import Tape, Window
-from hf_lrp.relevance.network import Network
+from hf_lrp.relevance.network import Network, Stack, widths
 from hf_lrp.relevance.patching import PatchedModel
 
 
 @dataclass(frozen=True)
 class Relevance:
-    """Raw shares of one sentence: ``source`` [steps, source], ``decoder`` [steps, decoder inputs]; rows sum to 1."""
+    """Raw shares of one sentence: ``source`` [steps, source], ``decoder`` [steps, decoder inputs]; rows sum to 1.
+
+    A model that is a decoder only has no source of its own: the prompt is a part of the decoder's input.
+    """
 
     source: Tensor
     decoder: Tensor
@@ -31,7 +35,7 @@ class Relevance:
 class DecoderInput(NamedTuple):
     """What the decoder is given, and what of its predictions is explained.
 
-    ids: [D], from the start token on.
+    ids: [D], from the start token on; for a model that is a decoder only, from the beginning of the prompt on.
     choose: from logits [T, V] to the ids to explain, [T], or pairs of ids [T, 2] whose difference is explained.
     steps: the decoder positions whose predictions are explained.
     """
@@ -54,8 +58,8 @@ def propagate(
     Args:
         patch: the patched model and its rule.
         source: the encoder's inputs by name, without a batch dimension and without padding: ``input_ids`` [S], or
-            ``input_features`` [bins, frames].
-        decoder_ids: [D], the decoder's input from the start token on.
+            ``input_features`` [bins, frames]. Empty for a model that is a decoder only.
+        decoder_ids: [D], the decoder's input from the start token, or the beginning of the prompt, on.
         choose: from logits [T, V] to the ids to explain, [T], or pairs of ids [T, 2] whose difference is explained.
         steps: the decoder positions whose predictions are explained.
         max_memory: bytes that the propagation may use; steps are taken in chunks that fit.
@@ -67,32 +71,53 @@ def propagate_all(
     patch: PatchedModel, source: dict[str, Tensor], given: Sequence[DecoderInput], max_memory: int
 ) -> list[Relevance]:
     """Explain several decoder inputs of one source, which share the encoder's passes; else as :func:`propagate`."""
+    with torch.no_grad(), torch.autocast(given[0].ids.device.type, enabled=False):
+        if patch.network.encoder is None:
+            return [_propagate_alone(patch, each, max_memory) for each in given]
+        return _propagate_pairs(patch, patch.network.encoder, source, given, max_memory)
+
+
+def _propagate_pairs(
+    patch: PatchedModel, stack: Stack, source: dict[str, Tensor], given: Sequence[DecoderInput], max_memory: int
+) -> list[Relevance]:
     inputs: dict[str, Any] = {name: tensor[None] for name, tensor in source.items()}
     longest = max(len(each.ids) for each in given)
     encoder: _Encoder | None = None
     results = []
-    with torch.no_grad(), torch.autocast(given[0].ids.device.type, enabled=False):
-        for each in given:
-            tape = Tape()
-            with tape.recording():
-                output = _forward(patch, inputs, each.ids)
-            _require_finite(patch, output.logits[0, each.steps])
-            if encoder is None:
-                encoder = _Encoder(patch, tape, longest, max_memory)
-                # the source stays: FSMT's decoder is causal only where it is given
-                inputs["encoder_outputs"] = BaseModelOutput(output.encoder_last_hidden_state)
-            patch.network.check_decoder(tape, encoder.output, output.logits[0])
-            with torch.inference_mode():  # cheaper than no_grad; forward passes may not: modules keep tensors of them
-                results.append(_back(patch, tape, encoder, output.logits[0], each))
-        assert encoder is not None
-        with torch.inference_mode():
-            encoder.send_back()
+    for each in given:
+        tape = Tape()
+        mask = torch.ones_like(each.ids)[None]  # no token is padding here
+        with tape.recording():
+            output = patch.model(
+                **inputs, decoder_input_ids=each.ids[None], decoder_attention_mask=mask, use_cache=False
+            )
+        _require_finite(patch, output.logits[0, each.steps])
+        if encoder is None:
+            encoder = _Encoder(patch, stack, tape, longest, max_memory)
+            # the source stays: FSMT's decoder is causal only where it is given
+            inputs["encoder_outputs"] = BaseModelOutput(output.encoder_last_hidden_state)
+        patch.network.check_decoder(tape, encoder.output, output.logits[0])
+        with torch.inference_mode():  # cheaper than no_grad; forward passes may not: modules keep tensors of them
+            results.append(_back(patch, tape, output.logits[0], each, encoder.capacity, encoder))
+    assert encoder is not None
+    with torch.inference_mode():
+        encoder.send_back()
     return results
 
 
-def _forward(patch: PatchedModel, inputs: dict[str, Any], decoder_ids: Tensor) -> Any:
-    mask = torch.ones_like(decoder_ids)[None]  # no token is padding here
-    return patch.model(**inputs, decoder_input_ids=decoder_ids[None], decoder_attention_mask=mask, use_cache=False)
+def _propagate_alone(patch: PatchedModel, given: DecoderInput, max_memory: int) -> Relevance:
+    """Explain one input of a model that is a decoder only."""
+    tape, length = Tape(), len(given.ids)
+    options: dict[str, Any] = {"attention_mask": torch.ones_like(given.ids)[None], "use_cache": False}
+    if "logits_to_keep" in inspect.signature(type(patch.model).forward).parameters:
+        options["logits_to_keep"] = length - given.steps.start  # a long prompt's logits would fill the memory
+    with tape.recording():
+        logits = patch.model(input_ids=given.ids[None], **options).logits[0]
+    _require_finite(patch, logits[given.steps.start - length :])
+    patch.network.check_decoder(tape, None, logits)
+    capacity = _steps_per_chunk(patch.network, 0, length, logits.element_size(), max_memory)
+    with torch.inference_mode():
+        return _back(patch, tape, logits, given, capacity)
 
 
 class _Encoder:
@@ -101,11 +126,11 @@ class _Encoder:
     Going back costs less per step the more steps go together: contributions are built once for all of them.
     """
 
-    def __init__(self, patch: PatchedModel, tape: Tape, longest: int, max_memory: int) -> None:
-        self.output = patch.network.encoder.replay(tape)
+    def __init__(self, patch: PatchedModel, stack: Stack, tape: Tape, longest: int, max_memory: int) -> None:
+        self.output = stack.replay(tape)
         item = self.output.element_size()
         self.capacity = _steps_per_chunk(patch.network, len(self.output), longest, item, max_memory)
-        self._stack = patch.network.encoder
+        self._stack = stack
         self._window = Window(tape, patch.rule, slice(None))
         self._leaks: list[Tensor] = []
         self._rows: list[Tensor] = []
@@ -132,23 +157,37 @@ class _Encoder:
         self._rows.clear()
 
 
-def _back(patch: PatchedModel, tape: Tape, encoder: _Encoder, logits: Tensor, given: DecoderInput) -> Relevance:
-    """Relevance of one decoder input, whose ``source`` is complete once the encoder has sent back all that waits."""
+def _back(
+    patch: PatchedModel,
+    tape: Tape,
+    logits: Tensor,
+    given: DecoderInput,
+    capacity: int,
+    encoder: _Encoder | None = None,
+) -> Relevance:
+    """Relevance of one decoder input, whose ``source`` is complete once the encoder has sent back all that waits.
+
+    logits: [positions, V], those of the last positions or of all.
+    """
     network, steps = patch.network, given.steps
-    logits = logits[steps]
+    left_out = len(given.ids) - len(logits)
+    logits = logits[steps.start - left_out : steps.stop - left_out]
     explained = given.choose(logits)
-    rows, biases = network.logit_rows(explained)
-    source = rows.new_zeros(len(rows), len(encoder.output))
+    rows, biases = network.logit_rows(explained, logits)
+    source = rows.new_zeros(len(rows), 0 if encoder is None else len(encoder.output))
     decoder = rows.new_zeros(len(rows), len(given.ids))
-    for first in range(steps.start, steps.stop, encoder.capacity):
-        positions = slice(first, min(first + encoder.capacity, steps.stop))
+    for first in range(steps.start, steps.stop, capacity):
+        positions = slice(first, min(first + capacity, steps.stop))
         part = slice(positions.start - steps.start, positions.stop - steps.start)
-        encoder.make_room(part.stop - part.start)
+        if encoder is not None:
+            encoder.make_room(part.stop - part.start)
         window = Window(tape, patch.rule, positions, own_step=True)
-        relevance = operations.logit(patch.rule, window.input(network.head), rows[part], biases[part])
+        x = tape.input(network.head)[positions.start - left_out : positions.stop - left_out]
+        relevance = operations.logit(patch.rule, x, rows[part], biases[part])
         leaks: list[Tensor] = []
         decoder[part, : positions.stop] = network.decoder.relprop(window, relevance, _gather(leaks)).T
-        encoder.add(leaks[0], source[part])
+        if encoder is not None:
+            encoder.add(leaks[0], source[part])
     pairs = explained.reshape(len(explained), -1)
     values, probabilities = logits.gather(1, pairs), logits.softmax(-1).gather(1, pairs)
     value = values[:, 0] if explained.dim() == 1 else values[:, 0] - values[:, 1]
@@ -171,10 +210,7 @@ def _steps_per_chunk(network: Network, source: int, target: int, item: int, max_
 
 def bytes_per_step(network: Network, source: int, target: int, item: int) -> int:
     """An upper estimate of what one more step costs, for sentences of these lengths."""
-    layers = network.encoder.layers + network.decoder.layers
-    shapes = [linear.weight.shape for layer in layers for r in layer.residuals for linear in r.block.linears]
-    attention = [linear.weight.shape for layer in layers for r in layer.residuals[:-1] for linear in r.block.linears]
-    width, widest = max(map(max, attention)), max(map(max, shapes))
+    width, widest = widths(network)
     longest = max(source, target)
     return item * longest * (10 * width + 4 * widest + 8 * longest)
 

@@ -486,7 +486,7 @@ def test_training_mode_is_refused(tokenizer):
 
 def test_unsupported_models_are_named(tokenizer):
     small = {"vocab_size": 40, "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 16}
-    with pytest.raises(TypeError, match="GPT2LMHeadModel is not an encoder-decoder model"):
+    with pytest.raises(TypeError, match="GPT2LMHeadModel is a decoder only"):
         explain(GPT2LMHeadModel(GPT2Config(**small)).eval(), tokenizer, "the cat")
     with pytest.raises(TypeError, match="MarianModel has no output layer: load the checkpoint with AutoModel"):
         explain(MarianModel(tiny_model().config).eval(), tokenizer, "the cat")

@@ -12,10 +12,10 @@ import torch
 from tiny_models import random_ids, tiny_model
 from torch import Tensor, nn
 from transformers import (
+    BartConfig,
+    BartForCausalLM,
     BertConfig,
     BertForMaskedLM,
-    GPT2Config,
-    GPT2LMHeadModel,
     MarianModel,
     PreTrainedModel,
     SwitchTransformersConfig,
@@ -342,8 +342,8 @@ def no_model() -> Any:
     return nn.Linear(2, 2)
 
 
-def decoder_only() -> PreTrainedModel:
-    return GPT2LMHeadModel(GPT2Config(n_embd=8, n_head=2, n_layer=1, vocab_size=11))
+def one_stack() -> PreTrainedModel:
+    return BartForCausalLM(BartConfig(d_model=8, decoder_attention_heads=2, decoder_layers=1, decoder_ffn_dim=8))
 
 
 def experts() -> PreTrainedModel:
@@ -408,9 +408,9 @@ def quantised() -> PreTrainedModel:
     ("build", "message"),
     [
         (no_model, "Expected a transformers PreTrainedModel, got Linear"),
-        (decoder_only, "GPT2LMHeadModel is not an encoder-decoder model.*Supported model types: .*marian"),
-        (encoder_only, "BertForMaskedLM is not an encoder-decoder model.*Supported model types: .*marian"),
-        (experts, "SwitchTransformersForConditionalGeneration .*'switch_transformers'.* is not.*t5.*adding_a_family"),
+        (one_stack, "BartForCausalLM is one stack of an encoder-decoder model.*AutoModelForSeq2SeqLM"),
+        (encoder_only, "BertForMaskedLM .*'bert'.* is not supported. Supported: .*marian.*adding_a_family"),
+        (experts, "SwitchTransformersForConditionalGeneration .*'switch_transformers'.* is a mixture of experts"),
         (other_task, "BartForConditionalGeneration is not built as the description of 'bart' says.*fc2.*adding_a_fam"),
         (without_head, "MarianModel has no output layer: load the checkpoint with AutoModelForSeq2SeqLM"),
         (wrapped_linear, "Expected a plain Linear, found NotLinear.*without quantisation"),

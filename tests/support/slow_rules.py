@@ -84,13 +84,35 @@ def rms_norm(rule: Rule, x: Tensor, weight: Tensor, relevance: Tensor) -> Tensor
 
 def residual(rule: Rule, x: Tensor, update: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
     """Output j receives x_j and update_j; the token's total is kept over both."""
-    to_x, to_update = [], []
-    for row, added, r in zip(x.double(), update.double(), relevance.double(), strict=True):
-        contributions = torch.cat([row.diag(), added.diag()])
-        received = _send_token(rule, contributions, torch.zeros(len(row)), r)
-        to_x.append(received[:, : len(row)])
-        to_update.append(received[:, len(row) :])
-    return torch.stack(to_x), torch.stack(to_update)
+    to_x, to_update = sum_of(rule, [x, update], relevance)
+    return to_x, to_update
+
+
+def sum_of(rule: Rule, terms: list[Tensor], relevance: Tensor) -> list[Tensor]:
+    """Output j receives the j-th feature of each term; the token's total is kept over all."""
+    received = []
+    for number, r in enumerate(relevance.double()):
+        contributions = torch.cat([term[number].double().diag() for term in terms])
+        received.append(_send_token(rule, contributions, torch.zeros(terms[0].shape[1]), r))
+    return list(torch.stack(received).chunk(len(terms), -1))
+
+
+def mapped(
+    rule: Rule, x: Tensor, function: Callable[[Tensor, int], Tensor], bias: Tensor, relevance: Tensor
+) -> Tensor:
+    """Contributions J_ji x_i, with the Jacobian that autograd finds of a function of a row and its number, and a bias.
+
+    bias: [tokens, outputs].
+    """
+    received = []
+    for number, (row, r) in enumerate(_tokens(x, relevance)):
+
+        def of_row(row: Tensor, number: int = number) -> Tensor:
+            return function(row, number)
+
+        slopes: Tensor = jacobian(of_row, row)
+        received.append(_send_token(rule, (slopes * row).T, bias[number], r))
+    return torch.stack(received)
 
 
 def logit(rule: Rule, x: Tensor, row: Tensor, bias: Tensor) -> Tensor:
@@ -104,9 +126,17 @@ def logit(rule: Rule, x: Tensor, row: Tensor, bias: Tensor) -> Tensor:
 
 
 def attention(
-    rule: Rule, query: Tensor, key: Tensor, value: Tensor, relevance: Tensor, mask: Tensor
+    rule: Rule,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    relevance: Tensor,
+    mask: Tensor,
+    cap: float = math.inf,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Contributions are inputs times the Jacobian that autograd finds; mask: [q, k] or [heads, q, k], added.
+
+    cap: what scores are softly capped at, before the mask is added.
 
     A step's total is kept within each head that sends anything, then over all heads together.
     """
@@ -114,8 +144,8 @@ def attention(
     inputs = [(q, k, v) for q, k, v in zip(query.double(), key.double(), value.double(), strict=True)]
     received, by_weight = [], []
     for tensors, r, added in zip(inputs, relevance.double(), mask, strict=True):
-        received.append(_attention_head(rule, tensors, r, added))
-        by_weight.append(_values_by_weight(tensors, r, added))
+        received.append(_attention_head(rule, tensors, r, added, cap))
+        by_weight.append(_values_by_weight(tensors, r, added, cap))
     together = torch.cat(received)
     _conserve(together, relevance.double().sum((0, 1, 3)), torch.cat(by_weight))
     pieces = together.split([tensor.numel() for tensors in inputs for tensor in tensors])
@@ -126,11 +156,18 @@ def attention(
     return torch.stack(shaped[0::3]), torch.stack(shaped[1::3]), torch.stack(shaped[2::3])
 
 
-def _attention_head(rule: Rule, inputs: tuple[Tensor, Tensor, Tensor], relevance: Tensor, mask: Tensor) -> Tensor:
+def capped(scores: Tensor, cap: float) -> Tensor:
+    """A soft cap, if it is finite."""
+    return scores if math.isinf(cap) else cap * torch.tanh(scores / cap)
+
+
+def _attention_head(
+    rule: Rule, inputs: tuple[Tensor, Tensor, Tensor], relevance: Tensor, mask: Tensor, cap: float
+) -> Tensor:
     """[queries, keys and values, steps], the head's total kept where it sends anything."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return torch.softmax(query @ key.T + mask, -1) @ value
+        return torch.softmax(capped(query @ key.T, cap) + mask, -1) @ value
 
     outputs = len(relevance) * relevance.shape[2]
     contributions = []
@@ -144,10 +181,10 @@ def _attention_head(rule: Rule, inputs: tuple[Tensor, Tensor, Tensor], relevance
     return received
 
 
-def _values_by_weight(inputs: tuple[Tensor, Tensor, Tensor], relevance: Tensor, mask: Tensor) -> Tensor:
+def _values_by_weight(inputs: tuple[Tensor, Tensor, Tensor], relevance: Tensor, mask: Tensor, cap: float) -> Tensor:
     """What a head's values receive by attention weight, its queries and keys nothing: shaped as the above."""
     query, key, _ = inputs
-    weights = torch.softmax(query @ key.T + mask, -1)
+    weights = torch.softmax(capped(query @ key.T, cap) + mask, -1)
     nothing = torch.zeros(query.numel() + key.numel(), relevance.shape[1]).double()
     to_values = torch.einsum("qk,qsd->kds", weights, relevance.abs())
     return torch.cat([nothing, to_values.reshape(-1, relevance.shape[1])])

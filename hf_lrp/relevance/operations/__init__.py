@@ -7,7 +7,9 @@ et al. 2021, section 3, and what the same first-order expansion gives for operat
 * linear: ``w_ji x_i + b_j / n``; logit: the same for one row of the output layer; convolution: for each window,
 * layer norm: ``J_ji x_i + b_j / n`` with its full Jacobian J,
 * RMS norm: ``J_ji x_i`` with its full Jacobian, see :func:`rms_norm`,
-* residual ``x + u``: ``x_i`` and ``u_i``; product ``u * v``: ``u_i v_i`` from either factor,
+* rotary positions: part of the linear layer or norm before them, see :mod:`rotation`,
+* residual ``x + u``: ``x_i`` and ``u_i``, with parallel blocks three terms,
+* product ``u * v``: ``u_i v_i`` from either factor,
 * attention: its first-order expansion in queries, keys and values, see :func:`attention`.
 
 Totals are kept within a token (within a window for convolutions, within heads and over all heads for attention).
@@ -17,8 +19,22 @@ many right-hand sides of the same redistribution.
 """
 
 from hf_lrp.relevance.operations.attention_core import attention
-from hf_lrp.relevance.operations.joins import product, residual
+from hf_lrp.relevance.operations.joins import product, residual, sum_of
 from hf_lrp.relevance.operations.linear_maps import convolution, linear, logit
 from hf_lrp.relevance.operations.norms import layer_norm, rms_norm
+from hf_lrp.relevance.operations.rotation import Rotation, rotated_linear, rotated_norm
 
-__all__ = ["attention", "convolution", "layer_norm", "linear", "logit", "product", "residual", "rms_norm"]
+__all__ = [
+    "Rotation",
+    "attention",
+    "convolution",
+    "layer_norm",
+    "linear",
+    "logit",
+    "product",
+    "residual",
+    "rms_norm",
+    "rotated_linear",
+    "rotated_norm",
+    "sum_of",
+]

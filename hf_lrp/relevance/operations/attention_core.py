@@ -17,14 +17,22 @@ HEAD_BLOCK = 2**18
 
 
 def attention(
-    rule: Rule, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool = False
+    rule: Rule,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    weights: Tensor,
+    relevance: Tensor,
+    own_step: bool = False,
+    slope: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Through ``o = softmax(query @ key.T) @ value``, per head, with p the attention weights.
 
     First-order expansion: with ``G_qdk = p_qk (v_kd - o_qd)``, output (q, d) receives ``p_qk v_kd`` from value (k, d),
     ``G_qdk q_qe k_ke`` from key (k, e) and ``sum_k G_qdk k_ke q_qe`` from query (q, e), under one normaliser.
     Since ``relu(G P) = G⁺ P⁺ + G⁻ P⁻``, no tensor over (q, d, k, e) is needed. For rules that detach, p is a constant
-    and only values receive relevance.
+    and only values receive relevance. Where scores are functions of ``query @ key.T`` (soft caps), G has their
+    derivative as one more factor: ``slope`` [heads, q, k].
 
     query: [heads, q, e], scaled; key: [heads, k, e]; value: [heads, k, d]; weights: [heads, q, k].
     relevance: [heads, q, steps, d] -> relevance of query [heads, q, steps, e], key [heads, k, steps, e] and value
@@ -45,8 +53,8 @@ def attention(
     total = (relevance.transpose(1, 2) if own_step else relevance).sum((1, 3), keepdim=True)
     dead = torch.zeros_like(total, dtype=torch.bool)
     for h in _head_slices(weights, relevance):
-        send = _to_values if rule.detaches else _to_all
-        parts = send(rule, query[h], key[h], value[h], weights[h], relevance[h], own_step)
+        given = (rule, query[h], key[h], value[h], weights[h], relevance[h], own_step)
+        parts = _to_values(*given) if rule.detaches else _to_all(*given, None if slope is None else slope[h])
         for merged, part in zip((to_query, to_key, to_value), parts, strict=True):
             merged[h] = part
         dead[h] = rescale(rule, [r[h] for r in received], total[h], (1, 3))
@@ -88,21 +96,29 @@ def _to_values(
 
 
 def _to_all(
-    rule: Rule, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool
+    rule: Rule,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    weights: Tensor,
+    relevance: Tensor,
+    own_step: bool,
+    slope: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention with its expansion in queries, keys and values, by blocks of queries where they are many."""
     heads, queries, keys = weights.shape
     steps, width = relevance.shape[2], query.shape[-1]
     size = max(1, ATTENTION_BLOCK // (heads * keys * max(steps, width, value.shape[-1])))
     if size >= queries:
-        return _expand(rule, query, key, value, weights, relevance, own_step)
+        return _expand(rule, query, key, value, weights, relevance, own_step, slope)
     to_query = relevance.new_empty(heads, queries, steps, width)
     to_key, to_value = (
         relevance.new_zeros(heads, keys, queries if own_step else steps, t.shape[-1]) for t in (key, value)
     )
     for start in range(0, queries, size):
         block = slice(start, start + size)
-        received = _expand(rule, query[:, block], key, value, weights[:, block], relevance[:, block], own_step)
+        steep = None if slope is None else slope[:, block]
+        received = _expand(rule, query[:, block], key, value, weights[:, block], relevance[:, block], own_step, steep)
         reached = block if own_step else slice(None)
         to_query[:, block] = received[0]
         to_key[:, :, reached] += received[1]
@@ -111,13 +127,21 @@ def _to_all(
 
 
 def _expand(
-    rule: Rule, query: Tensor, key: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool
+    rule: Rule,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    weights: Tensor,
+    relevance: Tensor,
+    own_step: bool,
+    slope: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same, with intermediate tensors over all pairs of queries and keys."""
     # v - o from differences to the value with the largest weight: exact also where that weight is almost 1
     top = weights.argmax(-1, keepdim=True).expand(-1, -1, value.shape[-1])
     offset = value.transpose(1, 2).unsqueeze(1) - value.gather(1, top).unsqueeze(-1)  # [heads, q, d, k]
-    gain = offset.sub_(offset @ weights.unsqueeze(-1)).mul_(weights.unsqueeze(2))  # G: [heads, q, d, k]
+    steep = weights if slope is None else weights * slope
+    gain = offset.sub_(offset @ weights.unsqueeze(-1)).mul_(steep.unsqueeze(2))  # G: [heads, q, d, k]
     of_query = (gain.flatten(1, 2) @ key).view(*gain.shape[:3], -1).mul_(query.unsqueeze(2))  # [heads, q, d, e]
     product = key.unsqueeze(2) * query.unsqueeze(1)  # P: [heads, k, q, e]
     along = product.relu()

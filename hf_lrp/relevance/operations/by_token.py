@@ -38,11 +38,12 @@ def redistribute(
 ) -> Tensor:
     """Equation (1) for operations on single tokens whose contributions ``build(outputs)(tokens, z)`` writes to z.
 
-    constant: [outputs], a contribution that belongs to no input.
+    constant: [outputs] or [tokens, outputs], a contribution that belongs to no input.
     relevance: [tokens, steps, outputs] -> [tokens, steps, inputs]; z: [tokens, outputs, inputs] of the block.
     """
     tokens, steps, outputs = relevance.shape
     parts = rule.parts
+    constant = None if constant is None else constant.expand(tokens, outputs)
     result = relevance.new_empty(tokens, steps, inputs) if lag is None else relevance.new_zeros(tokens, steps, inputs)
     block = _block_shape(outputs, inputs, relevance.device)
     buffer = relevance.new_empty(min(tokens, block.tokens), block.rows, inputs)
@@ -60,8 +61,9 @@ def redistribute(
                 part.phi_(z)
                 total = z.sum(-1)
                 if constant is not None:
-                    total += part.phi(constant[rows])
-                    output = None if output is None else output + constant[rows]
+                    alone = constant[chunk.tokens, rows]
+                    total += part.phi(alone)
+                    output = None if output is None else output + alone
                 share = part.divide(sent, total, output, chunk.share if sent.shape == chunk.share.shape else None)
                 chunk.received.baddbmm_(share, z, beta=0 if row == 0 and part is parts[0] else 1)
     for chunk in chunks:

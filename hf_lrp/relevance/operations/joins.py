@@ -1,6 +1,8 @@
-"""What joins two tensors element by element: sums and products."""
+"""What joins tensors element by element: sums and products."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -13,18 +15,23 @@ def residual(rule: Rule, x: Tensor, update: Tensor, relevance: Tensor) -> tuple[
 
     x, update: [tokens, d]; relevance: [tokens, steps, d] -> the relevance of x and of update, both of that shape.
     """
-    if compiled.covers(rule, x, update, relevance):
-        return compiled.residual(x, update, relevance)
-    to_x, to_update = None, None
-    for part in rule.parts:
-        phi_x, phi_update = part.phi(x), part.phi(update)
-        share = part.divide(relevance, phi_x + phi_update, x + update)
-        to_x = add(to_x, share * phi_x.unsqueeze(1))
-        to_update = add(to_update, share.mul_(phi_update.unsqueeze(1)))
-    assert to_x is not None
-    assert to_update is not None
-    conserve(rule, [to_x, to_update], relevance.sum(-1, keepdim=True))
+    to_x, to_update = sum_of(rule, [x, update], relevance)
     return to_x, to_update
+
+
+def sum_of(rule: Rule, terms: Sequence[Tensor], relevance: Tensor) -> list[Tensor]:
+    """Through a sum of tensors [tokens, d], such as a residual with parallel blocks; else as :func:`residual`."""
+    if len(terms) == 2 and compiled.covers(rule, *terms, relevance):
+        return list(compiled.residual(terms[0], terms[1], relevance))
+    whole = sum(terms[1:], terms[0])
+    received: list[Tensor | None] = [None] * len(terms)
+    for part in rule.parts:
+        phis = [part.phi(term) for term in terms]
+        share = part.divide(relevance, sum(phis[1:], phis[0]), whole)
+        received = [add(so_far, share * phi.unsqueeze(1)) for so_far, phi in zip(received, phis, strict=True)]
+    result = [each for each in received if each is not None]
+    conserve(rule, result, relevance.sum(-1, keepdim=True))
+    return result
 
 
 def product(relevance: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,174 @@
+"""Reading the layers of a model with its family's description."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from hf_lrp.relevance.blocks import Attention, Branch, FeedForward, Layer, Residual
+from hf_lrp.relevance.families import Family
+from hf_lrp.relevance.heads import HeadNorm, HeadStates, Projection, Rotary
+from hf_lrp.relevance.modules import (
+    Recorded,
+    RelevanceLayerNorm,
+    RelevanceLinear,
+    RelevanceOffsetRMSNorm,
+    RelevanceOwnLayerNorm,
+    RelevanceOwnLinear,
+    RelevanceRMSNorm,
+    RelevanceTransposedLinear,
+)
+
+NORMS: dict[str, type[Recorded]] = {
+    "layer": RelevanceLayerNorm,
+    "own layer": RelevanceOwnLayerNorm,
+    "rms": RelevanceRMSNorm,
+    "offset rms": RelevanceOffsetRMSNorm,
+}
+LINEARS: dict[str, type[Recorded]] = {
+    "plain": RelevanceLinear,
+    "own": RelevanceOwnLinear,
+    "transposed": RelevanceTransposedLinear,
+}
+
+
+def find(root: Any, path: str) -> Any:
+    """What an attribute path leads to; numbers index module lists."""
+    for name in path.split("."):
+        root = root[int(name)] if name.lstrip("-").isdigit() else getattr(root, name)
+    return root
+
+
+def has(root: Any, path: str) -> bool:
+    """Whether an attribute path leads anywhere."""
+    try:
+        return find(root, path) is not None
+    except (AttributeError, IndexError):
+        return False
+
+
+def _maybe(root: Any, path: str | None) -> Any | None:
+    return None if path is None else find(root, path)
+
+
+def read_layer(model: PreTrainedModel, stack: Any, layer: Any, first: Any, family: Family, is_decoder: bool) -> Layer:
+    """One layer of a stack; first: the stack's first, which may hold a position bias for all."""
+    own = find(layer, family.self_attention)
+    attention = _self_attention(model, stack, own, find(first, family.self_attention), family, is_decoder)
+    blocks: list[tuple[Attention | FeedForward, str | None, str | None]] = [
+        (attention, family.self_attention_norm, family.self_attention_post_norm)
+    ]
+    if is_decoder and family.encoder is not None:
+        cross = _cross_attention(find(layer, family.cross_attention), family)
+        blocks.append((cross, family.cross_attention_norm, family.cross_attention_post_norm))
+    blocks.append((_feed_forward(layer, family), family.feed_forward_norm, family.feed_forward_post_norm))
+    if not family.norm_first:
+        return Layer(layer, tuple(Residual((Branch(block),), _maybe(layer, norm)) for block, norm, _ in blocks))
+    branches = [Branch(block, _maybe(layer, norm), _maybe(layer, post)) for block, norm, post in blocks]
+    if family.parallel:
+        return Layer(layer, (Residual(tuple(reversed(branches))),))
+    return Layer(layer, tuple(Residual((branch,)) for branch in branches))
+
+
+def _self_attention(
+    model: PreTrainedModel, stack: Any, module: Any, first: Any, family: Family, is_decoder: bool
+) -> Attention:
+    rotary, bias = None, None
+    query_norm, key_norm = None, None
+    if family.rotary is not None and (family.rotary_if is None or find(module, family.rotary_if)):
+        rotary = Rotary(find(stack, family.rotary), family.rotary_pairs, _maybe(module, family.rotary_by_layer))
+    if family.query_key_norms is not None:
+        query_norm, key_norm = (HeadNorm(find(module, name), family.norm) for name in family.query_key_norms)
+    q, k, v = _projections(module, family)
+    heads, key_heads = _heads(module, family)
+    if family.position_bias is not None:
+        bias = module if hasattr(module, family.position_bias) else first
+    elif family.alibi is not None:
+        scale = find(module, family.scaling) if family.alibi == "scaled" else 1.0
+        bias = Alibi(model, heads, scale)
+    return Attention(
+        HeadStates(q, heads, query_norm, rotary),
+        HeadStates(k, key_heads, key_norm, rotary),
+        HeadStates(v, key_heads),
+        Projection(find(module, family.projections[3])),
+        find(module, family.scaling),
+        causal=is_decoder,
+        bias=bias,
+        reach=_maybe(module, family.sliding_window),
+        cap=_maybe(module, family.score_cap),
+    )
+
+
+def _cross_attention(module: Any, family: Family) -> Attention:
+    q, k, v = _projections(module, family)
+    heads, key_heads = _heads(module, family)
+    return Attention(
+        HeadStates(q, heads),
+        HeadStates(k, key_heads),
+        HeadStates(v, key_heads),
+        Projection(find(module, family.projections[3])),
+        find(module, family.scaling),
+        cross=True,
+        cap=_maybe(module, family.score_cap),
+    )
+
+
+def _heads(module: Any, family: Family) -> tuple[int, int]:
+    heads: int = find(module, family.heads)
+    return heads, heads if family.key_heads is None else find(module, family.key_heads)
+
+
+def _projections(module: Any, family: Family) -> tuple[Projection, Projection, Projection]:
+    """Those of queries, keys and values."""
+    q, k, v = (find(module, name) for name in family.projections[:3])
+    if family.fused is None:
+        return Projection(q), Projection(k), Projection(v)
+    heads, key_heads = _heads(module, family)
+    outputs = _outputs(q, family)
+    width = outputs // (heads + 2 * key_heads)
+    if family.fused == "blocks":
+        ends = heads * width, (heads + key_heads) * width
+        return Projection(q, slice(0, ends[0])), Projection(q, slice(*ends)), Projection(q, slice(ends[1], outputs))
+    group = heads // key_heads
+    numbers = torch.arange(outputs, device=q.weight.device).view(key_heads, group + 2, width)
+    rows = numbers[:, :group], numbers[:, group], numbers[:, group + 1]
+    query, key, value = (Projection(q, part.flatten()) for part in rows)
+    return query, key, value
+
+
+def _outputs(linear: Any, family: Family) -> int:
+    out: int = linear.weight.shape[1 if family.linear == "transposed" else 0]
+    return out
+
+
+def _feed_forward(layer: Any, family: Family) -> FeedForward:
+    activation = find(layer, family.activation)
+    if family.gated_feed_forward is None or not has(layer, family.gated_feed_forward[0]):
+        fc1, fc2 = (Projection(find(layer, path)) for path in family.feed_forward)
+        return FeedForward(fc1, fc2, activation)
+    fc1, gate, fc2 = (Projection(find(layer, path)) for path in family.gated_feed_forward)
+    if fc1.module is gate.module:
+        half, module = _outputs(fc1.module, family) // 2, fc1.module
+        fc1, gate = Projection(module, slice(0, half)), Projection(module, slice(half, 2 * half))
+    return FeedForward(fc1, fc2, activation, gate)
+
+
+@dataclass(frozen=True)
+class Alibi:
+    """A bias that grows with the key's position, by a slope of each head, from the model's own module of code."""
+
+    model: PreTrainedModel
+    heads: int
+    scale: float
+
+    def compute_bias(self, queries: int, keys: int) -> Tensor:
+        """[1, heads, queries, keys]"""
+        build = sys.modules[type(self.model).__module__].build_alibi_tensor
+        mask = torch.ones(1, keys, dtype=torch.long, device=self.model.device)
+        bias: Tensor = build(mask, self.heads, self.model.dtype)
+        return self.scale * bias[None].expand(1, self.heads, queries, keys)

@@ -1,0 +1,69 @@
+"""T5Gemma: an encoder-decoder with rotary positions, grouped queries, norms around blocks, windows and soft caps."""
+
+import pytest
+import torch
+from test_blocks import double
+from tiny_models import random_ids
+from torch import nn
+from transformers import T5GemmaConfig, T5GemmaForConditionalGeneration, T5GemmaModuleConfig
+
+from hf_lrp import explain, patched
+from hf_lrp.relevance.modules import UnknownStructure
+from hf_lrp.relevance.propagation import Relevance, propagate
+
+SOURCE, DECODER = random_ids(6, seed=5), random_ids(5, seed=6)
+
+
+@pytest.fixture
+def model() -> T5GemmaForConditionalGeneration:
+    stack = T5GemmaModuleConfig(
+        vocab_size=40,
+        hidden_size=16,
+        intermediate_size=20,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=6,
+        query_pre_attn_scalar=6,
+        sliding_window=2,
+        layer_types=["sliding_attention", "full_attention"],
+        attn_logit_softcapping=5.0,
+        final_logit_softcapping=2.0,
+        pad_token_id=39,
+        bos_token_id=2,
+        eos_token_id=1,
+    )
+    model = T5GemmaForConditionalGeneration(T5GemmaConfig(encoder=stack, decoder=stack, vocab_size=40))
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, 0.0, 0.3)
+    return model.eval()
+
+
+def run(model: T5GemmaForConditionalGeneration, decoder: torch.Tensor = DECODER) -> Relevance:
+    with patched(model) as patch:
+        source, steps = {"input_ids": SOURCE}, slice(0, len(decoder))
+        return propagate(patch, source, decoder, lambda logits: logits.argmax(-1), steps, 2**40)
+
+
+def test_shares_sum_to_one_and_are_causal(model: T5GemmaForConditionalGeneration) -> None:
+    relevance, shorter = run(model), run(model, DECODER[:3])
+    total = relevance.source.sum(1) + relevance.decoder.sum(1)
+    torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-5)
+    assert bool((relevance.source > 0).any()) and not relevance.decoder.triu(1).any()
+    torch.testing.assert_close(shorter.source, relevance.source[:3], rtol=0, atol=1e-5)
+
+
+def test_a_changed_activation_is_noticed(model: T5GemmaForConditionalGeneration) -> None:
+    for name in ("self_attn.q_proj", "cross_attn.k_proj", "post_cross_attn_layernorm", "mlp.down_proj"):
+        handle = model.get_submodule(f"model.decoder.layers.0.{name}").register_forward_hook(double)
+        with pytest.raises(UnknownStructure):
+            run(model)
+        handle.remove()
+
+
+def test_it_is_explained(model: T5GemmaForConditionalGeneration) -> None:
+    model.generation_config.decoder_start_token_id = 2
+    result = explain(model, None, SOURCE, DECODER)
+    assert result.conservation_error <= 1e-5
+    torch.testing.assert_close(result.source_total + result.target_total, torch.ones(5), rtol=0, atol=1e-5)
