@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from hf_lrp.analysis.run.store import Run, RunError, Sentence
+from hf_lrp.analysis.run.manifest import RunError
+from hf_lrp.analysis.run.store import Run, Sentence
 
 if TYPE_CHECKING:
     from hf_lrp.analysis.run.evaluating import evaluate

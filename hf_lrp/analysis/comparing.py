@@ -14,7 +14,8 @@ import numpy as np
 
 from hf_lrp.analysis.measures.endings import Endings, read_endings
 from hf_lrp.analysis.measures.metrics import Table, overall, paired_difference, read_table
-from hf_lrp.analysis.run.store import PREFIXES, Run, RunError
+from hf_lrp.analysis.run.manifest import PREFIXES, RunError
+from hf_lrp.analysis.run.store import Run
 from hf_lrp.analysis.run.summarizing import QUANTITIES
 from hf_lrp.data.json_files import json_bytes
 from hf_lrp.data.tables import csv_table

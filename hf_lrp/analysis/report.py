@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from hf_lrp.analysis.comparing import WORDS, Comparison, settings_of
-from hf_lrp.analysis.run.store import PREFIXES
+from hf_lrp.analysis.run.manifest import PREFIXES
 from hf_lrp.analysis.run.summarizing import QUANTITIES
 from hf_lrp.data.visible import markup
 from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate

@@ -23,7 +23,8 @@ from hf_lrp.analysis.measures.metrics import (
     read_table,
 )
 from hf_lrp.analysis.measures.stages import Stages, find_stages
-from hf_lrp.analysis.run.store import Run, RunError
+from hf_lrp.analysis.run.manifest import RunError
+from hf_lrp.analysis.run.store import Run
 from hf_lrp.analysis.run.summarizing import QUANTITIES
 from hf_lrp.data.checkpoints import step_of, whole_checkpoints
 from hf_lrp.data.files import write_atomically

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
 def _table(comparison: Comparison) -> list[str]:
     """Lines with the mean of each run, and its difference to the first."""
     from hf_lrp.analysis.comparing import WORDS
-    from hf_lrp.analysis.run.store import PREFIXES
+    from hf_lrp.analysis.run.manifest import PREFIXES
     from hf_lrp.analysis.run.summarizing import QUANTITIES
 
     differences = {(item.prefix, item.quantity, item.run): item for item in comparison.differences}

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from changed_run import write_again
 from example_run import write_run
 
 from hf_lrp.analysis.comparing import (
@@ -19,7 +20,8 @@ from hf_lrp.analysis.comparing import (
     measure,
     open_runs,
 )
-from hf_lrp.analysis.run.store import Run, RunError, write_shard
+from hf_lrp.analysis.run.manifest import RunError
+from hf_lrp.analysis.run.store import Run
 from hf_lrp.data.json_files import write_json
 from hf_lrp.result.intervals import Estimate
 
@@ -34,11 +36,7 @@ def write_weakened(folder, run: Run, share: float) -> Run:
         source[1:] *= share
         target[1:] *= ((1 - source[1:].sum(1)) / target[1:].sum(1))[:, None]
         sentences.append(replace(sentence, source=source, target=target))
-    entry = write_shard(folder, 0, sentences, "made up")
-    write_json(
-        folder / "manifest.json", run.manifest | {"shards": [entry], "label": "weak", "prefixes": ["reference"]}
-    )
-    return Run.open(folder)
+    return write_again(folder, run, sentences, label="weak", prefixes=["reference"])
 
 
 def open_and_measure(*runs: Run):
@@ -96,10 +94,8 @@ class TestRefused:
         assert [label for _, label in open_runs(folders, ["one", "two"])] == ["one", "two"]
 
     def test_a_run_that_is_not_finished(self, tmp_path):
-        write_run(tmp_path, shards=[]).manifest["shards"] = None
-        write_json(
-            tmp_path / "manifest.json", {**json.loads((tmp_path / "manifest.json").read_text()), "shards": None}
-        )
+        manifest = write_run(tmp_path).manifest
+        write_json(tmp_path / "manifest.json", manifest | {"shards": None})
         with pytest.raises(RunError, match="not finished"):
             open_runs([tmp_path])
 
@@ -120,13 +116,13 @@ class TestRefused:
             check_comparable(runs)
 
     def test_other_sentences(self, tmp_path):
-        selection = {"number": 6, "lengths": [4, 5], "seed": 0, "sha256": "2" * 64}
+        selection = {"number": 6, "lengths": [4, 5], "seed": 0, "other": "2"}
         other = write_run(tmp_path / "b", seed=1, selection=selection)
         with pytest.raises(RunError, match="hold different sentences: evaluate both on the same data"):
             check_comparable(open_and_measure(write_run(tmp_path / "a"), other))
 
     def test_the_same_sentences_asked_for_in_another_way_are_fine(self, tmp_path):
-        selection = {"number": 6, "lengths": [4, 5], "seed": 0, "sha256": "2" * 64}
+        selection = {"number": 6, "lengths": [4, 5], "seed": 0, "other": "2"}
         assert (
             check_comparable(
                 open_and_measure(write_run(tmp_path / "a"), write_run(tmp_path / "b", selection=selection))
@@ -136,7 +132,7 @@ class TestRefused:
 
     def test_fewer_sentences(self, tmp_path):
         runs = open_and_measure(write_run(tmp_path / "a"), write_run(tmp_path / "b", number=4))
-        with pytest.raises(RunError, match="cannot be paired"):
+        with pytest.raises(RunError, match="hold different sentences"):
             compare(runs)
 
     def test_other_tokenizers_of_equal_lengths(self, tmp_path):
@@ -145,7 +141,7 @@ class TestRefused:
             check_comparable(runs)
 
     def test_other_tokenizers_on_another_corpus(self, tmp_path):
-        selection = {"number": 6, "lengths": None, "corpus": {"sha256": "3" * 64}, "sha256": "2" * 64}
+        selection = {"number": 6, "lengths": None, "corpus": {"sha256": "3" * 64}, "other": "2"}
         other = write_run(tmp_path / "b", lengths=None, selection=selection, **TOKENIZER)
         with pytest.raises(RunError, match="different sentences"):
             check_comparable(open_and_measure(write_run(tmp_path / "a", lengths=None), other))

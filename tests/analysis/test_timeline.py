@@ -21,7 +21,8 @@ from hf_lrp.analysis.measures.metrics import (
     paired_change,
     read_table,
 )
-from hf_lrp.analysis.run.store import Run, RunError
+from hf_lrp.analysis.run.manifest import RunError
+from hf_lrp.analysis.run.store import Run
 from hf_lrp.analysis.run.summarizing import QUANTITIES
 from hf_lrp.analysis.timeline import CHANGE, STAGED, Timeline, find_checkpoints, is_timeline, measure_timeline
 from hf_lrp.commands.cli import main

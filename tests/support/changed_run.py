@@ -3,20 +3,25 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from example_run import write_run
+from example_run import write_run, write_shards
 
-from hf_lrp.analysis.run.store import Run, Sentence, write_shard
-from hf_lrp.data.json_files import write_json
+from hf_lrp.analysis.run.store import Run, Sentence
 
 
 def write_sentences(folder: Path, sentences: list[Sentence]) -> Run:
     """A run of one prefix type with exactly these sentences, whose references have the lengths (4, 5)."""
     run = write_run(folder, number=len(sentences), prefixes=[sentences[0].prefix], lengths=(4, 5))
-    shard = write_shard(folder, 0, sentences, "made up")
-    write_json(folder / "manifest.json", run.manifest | {"shards": [shard]})
-    return Run.open(folder)
+    numbered = [replace(sentence, sentence=number) for number, sentence in enumerate(sentences)]
+    return write_again(folder, run, numbered)
+
+
+def write_again(folder: Path, run: Run, sentences: list[Sentence], **manifest_changes: Any) -> Run:
+    """A run with the settings of another one and these sentences, in one shard."""
+    settings = {name: value for name, value in run.manifest.items() if name not in ("shards", "metrics")}
+    return write_shards(folder, settings, [sentences], **manifest_changes)
 
 
 def change_run(run: Run, folder: Path, change: Callable[[Sentence], Sentence], prefix: str = "reference") -> Run:

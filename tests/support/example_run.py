@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hf_lrp.analysis.run.store import FORMAT, VERSION, Run, Sentence, write_shard
+from hf_lrp.analysis.run.manifest import FORMAT, VERSION, digest_settings, sha256_of
+from hf_lrp.analysis.run.store import Run, Sentence, write_shard
 from hf_lrp.analysis.run.summarizing import summarize
 from hf_lrp.data.json_files import write_json
 
@@ -56,16 +57,8 @@ def write_run(
     **manifest_changes: Any,
 ) -> Run:
     """Write a run that `Run.open` reads; `lengths=None`: mixed ones; `manifest_changes` replaces top-level entries."""
-    folder.mkdir(parents=True, exist_ok=True)
     draw = np.random.default_rng(seed)
     of_sentence = [lengths or tuple(draw.integers(2, 9, 2).tolist()) for _ in range(number)]
-    shards = []
-    for first in range(0, number, SHARD):
-        numbers = range(first, min(first + SHARD, number))
-        sentences = [
-            make_sentence(n, prefix, lengths=of_sentence[n], seed=seed) for prefix in prefixes for n in numbers
-        ]
-        shards.append(write_shard(folder, len(shards), sentences, "made up"))
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -78,16 +71,30 @@ def write_run(
         "prefixes": list(prefixes),
         "seed": seed,
         "generate": {},
-        "selection": {
-            "number": number,
-            "lengths": None if lengths is None else list(lengths),
-            "seed": seed,
-            "sha256": "0" * 64,
-        },
+        "selection": {"number": number, "lengths": None if lengths is None else list(lengths), "seed": seed},
         "versions": {"hf_lrp": "0"},
-        "shards": shards,
     }
-    write_json(folder / "manifest.json", manifest | manifest_changes)
-    run = Run.open(folder)
-    write_json(folder / "metrics.json", {prefix: summarize(run.sentences(prefix)) for prefix in prefixes})
-    return run
+    shards = [
+        [make_sentence(n, prefix, lengths=of_sentence[n], seed=seed) for prefix in prefixes for n in numbers]
+        for numbers in (range(first, min(first + SHARD, number)) for first in range(0, number, SHARD))
+    ]
+    return write_shards(folder, manifest, shards, **manifest_changes)
+
+
+def write_shards(
+    folder: Path, manifest: dict[str, Any], contents: Sequence[Sequence[Sentence]], **manifest_changes: Any
+) -> Run:
+    """Write all files of a run with the sentences of each shard, and open it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = manifest | manifest_changes
+    chosen = {name: value for name, value in manifest["selection"].items() if name != "seed"}
+    write_json(folder / "selection.json", chosen)
+    manifest["selection"] = manifest["selection"] | {"sha256": sha256_of(folder / "selection.json")}
+    settings = digest_settings(manifest)
+    entries = [write_shard(folder, number, sentences, settings) for number, sentences in enumerate(contents)]
+    run = Run(folder, manifest | {"shards": entries})
+    write_json(folder / "metrics.json", {prefix: summarize(run.sentences(prefix)) for prefix in run.prefixes})
+    metrics = {"sha256": sha256_of(folder / "metrics.json")}
+    manifest = {"metrics": metrics, "shards": entries} | manifest  # unless the changes say otherwise
+    write_json(folder / "manifest.json", manifest)
+    return Run.open(folder)

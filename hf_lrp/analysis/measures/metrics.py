@@ -11,7 +11,8 @@ from itertools import zip_longest
 
 import numpy as np
 
-from hf_lrp.analysis.run.store import Run, RunError, Sentence
+from hf_lrp.analysis.run.manifest import RunError
+from hf_lrp.analysis.run.store import Run, Sentence
 from hf_lrp.analysis.run.summarizing import QUANTITIES, quantities_of
 from hf_lrp.result.intervals import Estimate, bootstrap_mean
 from hf_lrp.result.quantities import (

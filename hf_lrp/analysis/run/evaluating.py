@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +14,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_lrp.analysis.round_trip import is_kept, warn_if_lost
+from hf_lrp.analysis.run.manifest import PREFIXES, RunError, digest_settings, read_manifest, sha256_of, shard_name
 from hf_lrp.analysis.run.scheduling import (
     LOOK,
     SHARDS,
@@ -23,21 +27,12 @@ from hf_lrp.analysis.run.scheduling import (
     this_process,
 )
 from hf_lrp.analysis.run.selection import Lengths, Pair, Request, Selection, describe_corpus, select_pairs
-from hf_lrp.analysis.run.settings import describe_settings, digest_settings, find_differences
-from hf_lrp.analysis.run.store import (
-    PREFIXES,
-    Run,
-    RunError,
-    Sentence,
-    find_shard,
-    read_manifest,
-    sha256_of,
-    shard_name,
-    write_shard,
-)
+from hf_lrp.analysis.run.settings import describe_settings, find_differences
+from hf_lrp.analysis.run.store import Run, Sentence, find_shard, write_shard
 from hf_lrp.analysis.run.summarizing import summarize
-from hf_lrp.data.files import write_atomically
+from hf_lrp.data.files import remove_leftovers, write_atomically
 from hf_lrp.data.json_files import write_json
+from hf_lrp.data.locks import one_writer
 from hf_lrp.data.vocabulary import Vocabulary
 from hf_lrp.explaining.explain import PAPER_RULE, explain_prefixes, in_float32
 from hf_lrp.explaining.prefixes import DecoderPrompts, Prefix, shuffle_targets
@@ -89,38 +84,73 @@ def evaluate(
 
     Raises:
         RunError: no pair fits, or the folder holds an evaluation with other settings.
+        Occupied: another process writes into the folder.
     """
     folder = Path(folder)
     task = _read_task(model, tokenizer, prefixes, rule, seed, max_memory, generate_options)
     request = Request(lengths, number, seed, task.longest(longest))
     state = this_process()
     plan: tuple[str, list[int]] | None = None
-    if state.is_main_process:
-        pairs = list(pairs) if isinstance(pairs, Iterator) else pairs
-        settings = describe_settings(model, tokenizer, label, rule, prefixes, request, generate_options)
-        plan = _open_folder(folder, settings, lambda: select_pairs(pairs, task.count_tokens, request), pairs)
-    digest, missing = broadcast(plan)
-    selection = Selection.load(folder / "selection.json")
-    _compute_shards(folder, task, selection, digest, missing, progress)
-    if state.is_main_process:
-        _finish(folder, len(plan_shards(len(selection.pairs))), digest)
-    else:
-        _wait_for_end(folder)
+    with ExitStack() as stack:
+        if state.is_main_process:
+            pairs = list(pairs) if isinstance(pairs, Iterator) else pairs
+            settings = describe_settings(model, tokenizer, label, rule, prefixes, request, generate_options)
+            plan = _find_finished(folder, settings, pairs)
+            if plan is None:
+                stack.enter_context(_only_writer(folder))
+                plan = _open_folder(folder, settings, lambda: _select(pairs, task, request), pairs)
+        digest, missing = broadcast(plan)
+        selection = Selection.load(folder / "selection.json")
+        _compute_shards(folder, task, selection, digest, missing, progress)
+        if state.is_main_process:
+            _finish(folder, task, len(plan_shards(len(selection.pairs))), digest)
+        else:
+            _wait_for_end(folder, digest)
     return Run.open(folder)
 
 
+def _select(pairs: Any, task: _Task, request: Request) -> Selection:
+    """The evaluation set; raises for one whose targets cannot be read, before anything is written."""
+    selection = select_pairs(pairs, task.count_tokens, request)
+    _read_targets(task, selection.pairs)
+    return selection
+
+
 # ---- the folder
+
+
+def _only_writer(folder: Path) -> AbstractContextManager[None]:
+    """A lock beside the folder, which need not be there yet."""
+    real = Path(os.path.realpath(folder))
+    real.parent.mkdir(parents=True, exist_ok=True)
+    return one_writer(real.with_name(f".{real.name[:80]}.lock"), f"the evaluation in {folder}")
+
+
+def _find_finished(folder: Path, settings: dict[str, Any], pairs: Any) -> tuple[str, list[int]] | None:
+    """The plan for a folder that holds the finished evaluation already, whole and so named: nothing is written."""
+    old = read_manifest(folder)
+    if old is None or old["shards"] is None or settings["label"] not in (None, old["label"]):
+        return None
+    try:
+        Run.open(folder)
+    except RunError:
+        return None
+    _require_same(folder, old, settings | {"selection": _known_selection(old, settings, pairs)})
+    return digest_settings(old), []
+
+
+def _known_selection(old: dict[str, Any], settings: dict[str, Any], pairs: Any) -> dict[str, Any]:
+    return old["selection"] | settings["selection"] | {"corpus": describe_corpus(pairs)}
 
 
 def _open_folder(
     folder: Path, manifest: dict[str, Any], select: Callable[[], Selection], pairs: Any
 ) -> tuple[str, list[int]]:
     """Write or check manifest and selection; return the digest of the settings and which shards are to be computed."""
-    old = read_manifest(folder)
-    _require_same(folder, old, manifest)
+    old = _read_binding_manifest(folder, manifest)
     path = folder / "selection.json"
     if old is not None and path.is_file() and sha256_of(path) == old["selection"]["sha256"]:
-        manifest["selection"] = old["selection"] | manifest["selection"] | {"corpus": describe_corpus(pairs)}
+        manifest["selection"] = _known_selection(old, manifest, pairs)
         _require_same(folder, old, manifest)
     else:
         selection = select()
@@ -135,19 +165,35 @@ def _open_folder(
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
     (folder / "shards").mkdir(exist_ok=True)
-    digest = digest_settings(manifest)
-    shards = range(len(plan_shards(manifest["selection"]["number"])))
+    written = manifest if old is None else old | {"label": manifest["label"] or old["label"]}
+    digest = digest_settings(written)
+    shards = range(len(plan_shards(written["selection"]["number"])))
     missing = [shard for shard in shards if find_shard(folder, shard, digest) is None]
     if missing:
         _require_same(folder, old, manifest, versions=True)
-    for leftover in (folder / "shards").glob(".[0-9]*"):  # of a process that was killed while it wrote
+    _clean(folder, missing)
+    write_json(folder / "manifest.json", written | {"shards": None})
+    return digest, missing
+
+
+def _read_binding_manifest(folder: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """The manifest of what is continued; one of other settings is forgotten where nothing was computed with it."""
+    old = read_manifest(folder)
+    if old is not None and find_differences(old, settings, versions=False):
+        if not any((folder / "shards").glob("*.json")):
+            return None
+        _require_same(folder, old, settings)
+    return old
+
+
+def _clean(folder: Path, missing: Sequence[int]) -> None:
+    """Remove what processes that were killed have left, and sidecars of shards that are to be computed."""
+    for name in ("manifest.json", "selection.json", "metrics.json"):
+        remove_leftovers(folder, name)
+    for leftover in (folder / "shards").glob(".[0-9]*"):
         leftover.unlink()
     for shard in missing:  # from now on a sidecar means that the shard is finished
         (folder / "shards" / shard_name(shard)).with_suffix(".json").unlink(missing_ok=True)
-    if old is not None:
-        manifest = old | {"label": manifest["label"] or old["label"]}
-    write_json(folder / "manifest.json", manifest | {"shards": None})
-    return digest, missing
 
 
 def _require_same(folder: Path, old: dict[str, Any] | None, new: dict[str, Any], versions: bool = False) -> None:
@@ -159,26 +205,43 @@ def _require_same(folder: Path, old: dict[str, Any] | None, new: dict[str, Any],
         )
 
 
-def _finish(folder: Path, shards: int, digest: str) -> None:
-    """Write the overall figures, then the manifest with all shards."""
+def _require_own(folder: Path, digest: str) -> dict[str, Any]:
+    """The manifest, if it is still that of this evaluation: nothing is written among the results of another one."""
+    manifest = read_manifest(folder)
+    if manifest is None or digest_settings(manifest) != digest:
+        raise RunError(
+            f"{folder / 'manifest.json'} was replaced or removed while this evaluation ran: nothing more is written. "
+            "Evaluate into a folder of its own."
+        )
+    return manifest
+
+
+def _finish(folder: Path, task: _Task, shards: int, digest: str) -> None:
+    """Write the overall figures, then the manifest with the checksums of all files."""
+    manifest = _require_own(folder, digest)
+    if manifest["shards"] is not None:  # it was finished before
+        return
     found = [find_shard(folder, shard, digest) for shard in range(shards)]
     if None in found:
         name = shard_name(found.index(None))
         raise RunError(f"{folder / 'shards' / name} was damaged after it was written: check the disk, start again.")
-    manifest = read_manifest(folder)
-    assert manifest is not None
-    manifest["shards"] = found
-    run = Run(folder, manifest)
-    write_json(folder / "metrics.json", {prefix: summarize(run.sentences(prefix)) for prefix in run.prefixes})
-    write_json(folder / "manifest.json", manifest)
+    run = Run(folder, manifest | {"shards": found})
+    metrics = {prefix: summarize(run.sentences(prefix)) for prefix in run.prefixes}
+    if "model" in metrics:
+        written = [sentence.target_ids.tolist() for sentence in run.sentences("model")]
+        metrics["model"]["kept"] = sum(is_kept(task.prompts.vocabulary, ids) for ids in written) / len(written)
+        warn_if_lost(metrics["model"]["kept"])
+    write_json(folder / "metrics.json", metrics)
+    checksums = {"metrics": {"sha256": sha256_of(folder / "metrics.json")}, "shards": found}
+    write_json(folder / "manifest.json", _require_own(folder, digest) | checksums)
 
 
-def _wait_for_end(folder: Path) -> None:
+def _wait_for_end(folder: Path, digest: str) -> None:
     """Wait until the main process has finished.
 
     Not at a barrier: a process that is first to leave one and ends may break it for the other.
     """
-    while (read_manifest(folder) or {}).get("shards") is None:
+    while _require_own(folder, digest)["shards"] is None:
         time.sleep(LOOK)
 
 
@@ -255,6 +318,7 @@ def _compute_shards(
                 found.append(results)
                 bar.add()
             by_prefix = [sentence for prefix in task.prefixes for sentence in (row[prefix] for row in found)]
+            _require_own(folder, digest)
             write_shard(folder, shard, by_prefix, digest)
         bar.wait_for_others()
 

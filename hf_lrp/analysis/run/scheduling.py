@@ -17,8 +17,8 @@ from accelerate.utils import broadcast_object_list
 from accelerate.utils.environment import parse_flag_from_env
 from tqdm.auto import tqdm
 
+from hf_lrp.analysis.run.manifest import shard_name
 from hf_lrp.analysis.run.selection import Pair
-from hf_lrp.analysis.run.store import shard_name
 
 SHARD = 8  # sentences: few, so that many processes have something to do, but enough to translate together
 SHARDS = 1000  # at most: a folder with very many files is slow

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from hf_lrp.analysis.run.store import RunError
+from hf_lrp.analysis.run.manifest import RunError
 from hf_lrp.data.json_files import read_json
 
 Lengths: TypeAlias = "Literal['auto'] | tuple[int, int] | None"

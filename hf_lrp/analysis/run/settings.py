@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hf_lrp.analysis.run.manifest import FORMAT, FREE, VERSION
 from hf_lrp.analysis.run.selection import Request
-from hf_lrp.analysis.run.store import FORMAT, VERSION
 from hf_lrp.data.configs import generation_config_of
 from hf_lrp.data.fingerprints import tokenizer_fingerprint
 from hf_lrp.relevance.rules import Rule
@@ -22,8 +22,6 @@ from hf_lrp.version import __version__
 # Where a checkpoint comes from and what wrote it is no part of it.
 _ORIGIN = ("_name_or_path", "name_or_path", "transformers_version", "dtype", "torch_dtype")
 _PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "pyarrow")
-# Entries of a manifest that may differ between the starts of one run.
-_FREE = ("label", "model", "shards", "versions")
 
 
 def describe_settings(
@@ -66,14 +64,9 @@ def hash_weights(model: PreTrainedModel) -> str:
     return digest.hexdigest()
 
 
-def digest_settings(manifest: dict[str, Any]) -> str:
-    """One hash of everything in a manifest that results depend on."""
-    return _digest({name: value for name, value in manifest.items() if name not in _FREE})
-
-
 def find_differences(old: dict[str, Any], new: dict[str, Any], *, versions: bool) -> list[str]:
     """In words, what differs between two manifests, as far as both have it; ``versions``: of packages as well."""
-    free = [name for name in _FREE if name != "versions" or not versions]
+    free = [name for name in FREE if name != "versions" or not versions]
     before, now = (dict(_flatten({k: v for k, v in each.items() if k not in free})) for each in (old, new))
     return [_word(name, before.get(name), now[name]) for name in now if name in before and before[name] != now[name]]
 

@@ -1,6 +1,6 @@
 """The folder of an evaluation: Parquet shards with checksums, a manifest, and a view that reads them back.
 
-A run's folder holds ``manifest.json`` (the settings and, once all is there, the shards with their SHA-256),
+A run's folder holds ``manifest.json`` (the settings and, once all is there, the SHA-256 of all else),
 ``selection.json`` (the pairs), ``shards/00000.parquet`` with ``shards/00000.json`` beside it (its checksum), and
 ``metrics.json``. A shard holds one row group per prefix type, with one row per sentence.
 """
@@ -17,21 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from hf_lrp.analysis.run.manifest import AGAIN, RunError, check_files, read_manifest, sha256_of, shard_name
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.json_files import read_json, write_json
-
-FORMAT = "hf_lrp.analysis"
-VERSION = 1
-PREFIXES = ("reference", "model", "random")
 
 _PLAIN = ("sentence", "pair", "prefix", "conservation_error")
 _VECTORS = {"start": np.float32, "probability": np.float32, "correct": np.bool_}
 _IDS = ("source_ids", "target_ids", "predicted_ids")
 _TOKENS = ("source_tokens", "target_tokens", "predicted_tokens")
-
-
-class RunError(ValueError):
-    """A run's folder cannot be used; the message says why and what to do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +85,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """The run in a folder; every shard's checksum is compared.
+        """The run in a folder; every file's checksum is compared.
 
         Raises:
             RunError: there is no run, it is not finished, or a file is damaged.
@@ -103,11 +96,7 @@ class Run:
             raise RunError(f"{folder} holds no evaluation (no manifest.json): write one with `hf-lrp analyze`.")
         if manifest.get("shards") is None:
             raise RunError(f"The evaluation in {folder} is not finished: start the same `hf-lrp analyze` again.")
-        for shard in manifest["shards"]:
-            path = folder / "shards" / shard["file"]
-            if not path.is_file() or sha256_of(path) != shard["sha256"]:
-                what = "damaged" if path.is_file() else "missing"
-                raise RunError(f"{path} is {what}: start the same `hf-lrp analyze` again, which computes it anew.")
+        check_files(folder, manifest)
         return cls(folder, manifest)
 
     def sentences(self, prefix: str) -> Iterator[Sentence]:
@@ -117,8 +106,17 @@ class Run:
                 f"{self.folder} was evaluated with prefix types {', '.join(self.prefixes)}, not with {prefix!r}: "
                 "choose one of these, or evaluate into another folder."
             )
-        for shard in self.manifest["shards"]:
-            yield from read_shard(self.folder / "shards" / shard["file"], self.prefixes.index(prefix))
+        number = 0
+        for entry in self.manifest["shards"]:
+            for sentence in read_shard(self.folder / "shards", entry, self.prefixes.index(prefix)):
+                if (sentence.prefix, sentence.sentence) != (prefix, number):
+                    raise RunError(
+                        f"{self.folder / 'shards' / entry['file']} has sentence {sentence.sentence} with "
+                        f"{sentence.prefix} prefix where the manifest says sentence {number} with {prefix} prefix: "
+                        "these files are of different evaluations. Evaluate into another folder."
+                    )
+                number += 1
+                yield sentence
 
     @property
     def metrics(self) -> dict[str, dict[str, Any]]:
@@ -127,50 +125,13 @@ class Run:
         try:
             return read_json(path)
         except (OSError, ValueError) as error:
-            raise RunError(
-                f"{path} is missing or damaged: start the same `hf-lrp analyze` again, which writes it anew."
-            ) from error
+            raise RunError(f"{path} is missing or damaged: {AGAIN}.") from error
 
     def __repr__(self) -> str:
         return f"<Run {self.name!r}: {self.number} sentences, prefixes {', '.join(self.prefixes)}>"
 
 
-def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a folder, or None if it has none; raises RunError for what is no manifest of this version."""
-    path = folder / "manifest.json"
-    if not path.is_file():
-        return None
-    try:
-        manifest = read_json(path)
-        kind, version = manifest["format"], manifest["version"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise RunError(
-            f"{path} is damaged or not of an evaluation ({error}): remove it and start the same `hf-lrp analyze` "
-            "again, or choose another folder."
-        ) from error
-    if kind != FORMAT or version > VERSION:
-        raise RunError(
-            f"{path} has format {kind!r} {version}, this hf_lrp reads {FORMAT!r} up to {VERSION}: upgrade it "
-            "(pip install -U hf-lrp), or choose another folder."
-        )
-    return manifest
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 # ---- shards
-
-
-def shard_name(number: int) -> str:
-    """The file of a shard, within the folder ``shards``."""
-    return f"{number:05d}.parquet"
 
 
 def write_shard(folder: Path, number: int, sentences: Sequence[Sentence], settings: str) -> dict[str, Any]:
@@ -191,19 +152,31 @@ def write_shard(folder: Path, number: int, sentences: Sequence[Sentence], settin
 
 
 def find_shard(folder: Path, number: int, settings: str) -> dict[str, Any] | None:
-    """How the manifest lists a shard; None if it is missing, damaged, or computed with other settings."""
+    """How the manifest lists a shard; None if it or its sidecar is missing, damaged, or of other settings."""
     path = folder / "shards" / shard_name(number)
     try:
         entry = read_json(path.with_suffix(".json"))
         whole = entry.pop("settings") == settings and entry["sha256"] == sha256_of(path)
+        whole = whole and entry.keys() == {"file", "rows", "sha256"} and entry["file"] == path.name
+        return entry if whole and entry["rows"] == import_parquet().read_metadata(path).num_rows else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
-    return entry if whole else None
 
 
-def read_shard(path: Path, group: int) -> Iterator[Sentence]:
-    """The sentences of one prefix type, given the place of this type among the run's."""
-    table = import_parquet().ParquetFile(path).read_row_group(group, use_threads=False).combine_chunks()
+def read_shard(folder: Path, entry: dict[str, Any], group: int) -> Iterator[Sentence]:
+    """The sentences of one prefix type, given the place of this type among the run's.
+
+    Raises:
+        RunError: the file has changed since the run was opened.
+    """
+    path = folder / entry["file"]
+    content = path.read_bytes() if path.is_file() else b""
+    if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+        raise RunError(f"{path} is missing or damaged: {AGAIN}.")
+    file = import_parquet().ParquetFile(io.BytesIO(content))
+    if group >= file.num_row_groups:
+        raise RunError(f"{path} has {file.num_row_groups} prefix types, fewer than the manifest says: {AGAIN}.")
+    table = file.read_row_group(group, use_threads=False).combine_chunks()
     for row in range(table.num_rows):
         values: dict[str, Any] = {name: table[name][row].as_py() for name in _PLAIN}
         values |= {name: tuple(table[name][row].as_py()) for name in _TOKENS}

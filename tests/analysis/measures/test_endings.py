@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import numpy as np
+from changed_run import write_again
 from example_run import make_sentence, write_run
 
 from hf_lrp.analysis.measures.endings import LAST, read_endings
-from hf_lrp.analysis.run.store import Run, write_shard
+from hf_lrp.analysis.run.store import Run
 from hf_lrp.result.quantities import source_use
 
 
@@ -18,8 +19,7 @@ def write_with_eos(folder, lengths) -> Run:
         made = make_sentence(number, lengths=length)
         source, target = ("__en__", *made.source_tokens[1:-1], "</s>"), (*made.target_tokens[:-1], "</s>")
         sentences.append(replace(made, source_tokens=source, target_tokens=target))
-    entry = write_shard(folder, 0, sentences, "made up")
-    return Run(folder, run.manifest | {"shards": [entry]})
+    return write_again(folder, run, sentences)
 
 
 def test_tokens_that_all_sentences_have_at_a_position(tmp_path):

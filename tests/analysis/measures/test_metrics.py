@@ -21,7 +21,8 @@ from hf_lrp.analysis.measures.metrics import (
     read_table,
     source_positions,
 )
-from hf_lrp.analysis.run.store import RunError, Sentence
+from hf_lrp.analysis.run.manifest import RunError
+from hf_lrp.analysis.run.store import Sentence
 from hf_lrp.analysis.run.summarizing import QUANTITIES
 from hf_lrp.result.quantities import source_use
 

@@ -16,6 +16,7 @@ from tiny_tokenizer import WORDS, tiny_tokenizer
 from hf_lrp import Epsilon, explain
 from hf_lrp.analysis import Run, RunError, Sentence, evaluate
 from hf_lrp.analysis.run import evaluating, scheduling, settings
+from hf_lrp.data.locks import Occupied, one_writer
 
 SMALL = {"encoder_layers": 1, "decoder_layers": 1}
 
@@ -283,6 +284,50 @@ def test_pairs_longer_than_the_model_are_left_out(tmp_path):
     assert [sentence.pair for sentence in run.sentences("reference")] == [2, 3]
 
 
+def test_a_finished_run_is_checked_without_writing(folder, monkeypatch):
+    for name in ("write_json", "write_atomically", "write_shard", "one_writer"):
+        monkeypatch.setattr(evaluating, name, None)
+    assert evaluate(make_model(), TOKENIZER, PAIRS, folder, **OPTIONS).number == 5
+
+
+def test_one_writer_at_a_time(tmp_path):
+    with one_writer(tmp_path / ".run.lock", "it"), pytest.raises(Occupied, match="Another process is writing"):
+        evaluate(make_model(), TOKENIZER, PAIRS, tmp_path / "run", **OPTIONS)
+    assert not (tmp_path / "run").exists()
+
+
+def test_nothing_is_written_among_the_results_of_another_evaluation(tmp_path, monkeypatch):
+    explain_prefixes = evaluating.explain_prefixes
+
+    def replace_manifest(*args, **options):
+        manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+        (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest | {"weights": "others"}))
+        return explain_prefixes(*args, **options)
+
+    monkeypatch.setattr(evaluating, "explain_prefixes", replace_manifest)
+    with pytest.raises(RunError, match="was replaced or removed while this evaluation ran"):
+        evaluate(make_model(), TOKENIZER, PAIRS, tmp_path / "run", **OPTIONS)
+    assert not list((tmp_path / "run" / "shards").iterdir())
+
+
+def test_a_failure_binds_nobody(tmp_path, monkeypatch):
+    options = OPTIONS | {"prefixes": ["reference"]}
+    with monkeypatch.context() as patch, pytest.raises(TypeError):
+        patch.setattr(evaluating, "explain_prefixes", None)
+        evaluate(make_model(), TOKENIZER, PAIRS, tmp_path / "run", **options | {"number": 1})
+    (tmp_path / "run" / f".manifest.json.{'0a' * 16}").write_bytes(b"")  # of a process that was killed
+    assert evaluate(make_model(), TOKENIZER, PAIRS, tmp_path / "run", **options).number == 5
+    assert not list((tmp_path / "run").glob(".*")) and not list(tmp_path.glob(".*"))
+
+
+def test_a_tokenizer_that_does_not_give_back_what_the_model_wrote_is_noticed(folder, monkeypatch):
+    (folder / "metrics.json").unlink()
+    monkeypatch.setattr(evaluating, "is_kept", lambda vocabulary, ids: False)
+    with pytest.warns(UserWarning, match="splits only 0% of the model's own translations"):
+        run = evaluate(make_model(), TOKENIZER, PAIRS, folder, **OPTIONS)
+    assert run.metrics["model"]["kept"] == 0
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -299,3 +344,4 @@ def test_what_cannot_be_evaluated(tmp_path, changes, message):
     arguments = {"model": make_model(), "tokenizer": TOKENIZER, "pairs": PAIRS, "folder": tmp_path} | OPTIONS | changes
     with pytest.raises((ValueError, TypeError), match=message):
         evaluate(**arguments)
+    assert not list(tmp_path.iterdir())

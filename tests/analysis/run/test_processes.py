@@ -88,7 +88,7 @@ def test_two_processes_write_the_same_bytes(tmp_path, arguments, whole):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert " ".join(done.stdout.split()).count("12 pairs with mixed lengths") == 1  # the main process only
-    assert done.stderr.count("Evaluating:   0%") == 1 and "12/12" in done.stderr  # its bar counts the shards of both
+    assert "Evaluating" not in done.stderr  # bars are for terminals
     assert contents(tmp_path / "two") == (whole or run_here(arguments, tmp_path / "whole"))
 
 

@@ -8,6 +8,9 @@ from example_run import make_sentence, write_run
 
 from hf_lrp.analysis import Run, RunError
 from hf_lrp.analysis.run.store import Sentence, find_shard, write_shard
+from hf_lrp.data.json_files import write_json
+
+KEYS = ("weights", "predict", "seed", "generate", "versions", "prefixes", "selection", "label", "rule", "tokenizer")
 
 
 def assert_same(read: Sentence, written: Sentence) -> None:
@@ -44,7 +47,7 @@ def test_same_sentences_give_the_same_bytes(tmp_path):
     for name in "ab":
         write_run(tmp_path / name)
     files = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*.*"))
-    assert len(files) == 6
+    assert len(files) == 7
     for file in files:
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
@@ -87,12 +90,78 @@ def test_damaged_and_missing_shards_are_found(tmp_path):
         Run.open(tmp_path)
 
 
-def test_metrics_are_read_or_missed(tmp_path):
+@pytest.mark.parametrize("name", ["selection.json", "metrics.json", "shards/00000.json"])
+@pytest.mark.parametrize("damage", ["missing", "changed"])
+def test_every_file_is_covered_by_the_manifest(tmp_path, name, damage):
     run = write_run(tmp_path, number=2)
     assert run.metrics.keys() == {"reference", "model", "random"} and run.metrics["model"]["sentences"] == 2
-    (tmp_path / "metrics.json").unlink()
-    with pytest.raises(RunError, match="metrics.json is missing or damaged.*again"):
-        _ = run.metrics
+    path = tmp_path / name
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes().replace(b"2", b"3"))
+    with pytest.raises(RunError, match=f"{name} .*: start the same `hf-lrp analyze` again"):
+        Run.open(tmp_path)
+
+
+def drop_shard(manifest):
+    del manifest["shards"][0]
+
+
+def double_shard(manifest):
+    manifest["shards"][1] = manifest["shards"][0]
+
+
+def swap_prefixes(manifest):
+    manifest["prefixes"] = manifest["prefixes"][::-1]
+
+
+def fewer_sentences(manifest):
+    manifest["selection"]["number"] = 4
+    del manifest["shards"][1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (drop_shard, "shards are not in order"),
+        (double_shard, "shards are not in order"),
+        (swap_prefixes, "was changed after the results were computed: remove it and start"),
+        (fewer_sentences, "was changed after the results were computed: remove it and start"),
+        (lambda manifest: manifest.update(rule="Epsilon(eps=1e-06)"), "was changed after the results"),
+        (lambda manifest: manifest["selection"].update(number=10**6), "its shards have 18 rows, not 1000000"),
+        (lambda manifest: manifest["selection"].update(lengths=[4]), "lengths \\[4\\]"),
+        (lambda manifest: manifest.update(prefixes=["model", "model"]), "its prefixes are"),
+        *((lambda manifest, name=name: manifest.pop(name), f"no entry '{name}'") for name in KEYS),
+    ],
+)
+def test_a_changed_manifest_is_refused(tmp_path, change, message):
+    run = write_run(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    change(manifest)
+    write_json(tmp_path / "manifest.json", manifest)
+    with pytest.raises(RunError, match=message):
+        Run.open(tmp_path)
+    assert run.number == 6
+
+
+def test_a_shard_damaged_after_opening_is_not_read(tmp_path):
+    run = write_run(tmp_path)
+    shard = tmp_path / "shards" / "00000.parquet"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"X")
+    with pytest.raises(RunError, match="00000.parquet is missing or damaged.*again"):
+        next(run.sentences("reference"))
+
+
+def test_rows_of_another_type_or_number_are_refused(tmp_path):
+    run = write_run(tmp_path, prefixes=("reference", "model"))
+    swapped = Run(tmp_path, run.manifest | {"prefixes": ["model", "reference"]})
+    with pytest.raises(RunError, match="has sentence 0 with reference prefix where the manifest says .* model prefix"):
+        next(swapped.sentences("model"))
+    shards = run.manifest["shards"]
+    other = Run(tmp_path, run.manifest | {"shards": shards[1:]})
+    with pytest.raises(RunError, match="has sentence 4 .* where the manifest says sentence 0"):
+        next(other.sentences("model"))
 
 
 def test_unknown_prefix_names_those_there_are(tmp_path):
@@ -107,7 +176,8 @@ def test_shard_is_found_only_whole_and_with_its_settings(tmp_path):
     assert find_shard(tmp_path, 7, "others") is None and find_shard(tmp_path, 8, "settings") is None
     sidecar = tmp_path / "shards" / "00007.json"
     whole = json.loads(sidecar.read_text())
-    for broken in ("", "[]", "{}", json.dumps(whole | {"sha256": "0"})):
+    changes = ({"sha256": "0"}, {"file": "00006.parquet"}, {"rows": 2}, {"more": 1})
+    for broken in ("", "[]", "{}", *(json.dumps(whole | change) for change in changes)):
         sidecar.write_text(broken)
         assert find_shard(tmp_path, 7, "settings") is None
     sidecar.write_text(json.dumps(whole))
