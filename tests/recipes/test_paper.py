@@ -1,91 +1,124 @@
 """All analyses of the paper from one command, in the smallest size there is."""
 
-import importlib
 import json
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
+import paper
 import pytest
+import train
+from filelock import FileLock
+from study import Corpus, Training, read_study
 from toy_corpus import toy_pairs
 
 from hf_lrp.commands.cli import build_parser
 
-RECIPES = Path(__file__).parents[2] / "recipes"
-TINY = (
-    "data.test=30",
-    "data.validation=6",
-    "tokenizer.vocab_size=160",
-    "model.d_model=16",
-    "model.layers=1",
-    "model.heads=2",
-    "model.ffn_dim=24",
-    "training.source_tokens=400",
-    "training.device_tokens=400",
-    "training.max_steps=6",
-    "training.warmup_steps=2",
-    "training.report_to=none",
-    "training.candidates=3",
-)
+STUDIES = Path(paper.__file__).parent / "studies"
+NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
 
 
 @pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(RECIPES))
-    return importlib.import_module("paper")
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    path = tmp_path / "toy.tsv"
+def data(tmp_path: Path) -> Path:
+    """A file of pairs."""
+    path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"{english}\t{french}\n" for english, french in toy_pairs(300, seed=1)), encoding="utf-8")
     return path
 
 
-@pytest.mark.parametrize("size", ["toy", "tatoeba-mini", "wmt14-en-fr"])
-def test_every_step_is_a_command_that_is_understood(
-    recipe: Any, corpus: Path, monkeypatch: pytest.MonkeyPatch, size: str
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What would be run; a training leaves the files that others wait for."""
+    noted: list[list[str]] = []
+
+    def note(command: list[str], check: bool) -> object:
+        noted.append(list(command))
+        if "--output" in command:
+            folder = Path(command[command.index("--output") + 1])
+            (folder / "tokenizer").mkdir(parents=True, exist_ok=True)
+            (folder / "results.json").write_text("{}")
+        return type("Done", (), {"returncode": 0})
+
+    monkeypatch.setattr(paper.subprocess, "run", note)
+    return noted
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_step_is_a_command_that_is_understood(name: str, data: Path, commands: list[list[str]]) -> None:
+    for corpus in read_study(STUDIES / f"{name}.yaml"):
+        commands.clear()
+        steps = paper.Reproduction(paper.shortened(corpus, 100), data.parent / "paper", data, None)
+        assert paper.reproduce(steps.corpus, steps, paper.STAGES)
+        trainings = [command for command in commands if command[1].endswith("train.py")]
+        others = [command[3:] for command in commands if command[1:3] == ["-m", "hf_lrp"]]
+        assert len(trainings) + len(others) == len(commands)
+        assert len(trainings) == len(list(steps.corpus.trainings()))
+        for command in trainings:
+            settings = [value for flag, value in pairwise(command) if flag == "--set"]
+            config = train.with_settings(train.read_config(Path(command[2])), settings)
+            assert config["data"]["path"] == str(data)
+            assert ("start_from" in config) == ("mrt" in Path(command[2]).stem)
+        names = [build_parser().parse_args(command).command for command in others]
+        baselines = len(corpus.seeds)
+        assert names.count("analyze") == len(trainings) + baselines  # those on mixed lengths too
+        assert names.count("timeline") == len(corpus.timelines)
+        assert names.count("compare") == 1 + bool(corpus.objectives) + bool(corpus.amounts) + len(corpus.timelines)
+
+
+def test_models_are_named_and_start_where_they_should() -> None:
+    corpus = Corpus(
+        "c", "c.tsv", "mini", seeds=(1, 2), objectives=("mrt",), amounts={50: ("a.b=1",)}, timelines=("base",)
+    )
+    found = {training.name: training for training in corpus.trainings()}
+    assert list(found) == ["c/base-seed1", "c/mrt-seed1", "c/base-seed2", "c/mrt-seed2", "c/50-pairs-seed1"]
+    assert found["c/mrt-seed2"].starts_from == "c/base-seed2" and found["c/base-seed2"].starts_from is None
+    assert "training.seed=2" in found["c/base-seed2"].settings
+    assert "training.save_total_limit=null" in found["c/base-seed1"].settings
+    amount = found["c/50-pairs-seed1"]
+    assert amount.config == "mini-base" and {"a.b=1", "data.subset=50"} <= set(amount.settings)
+
+
+def test_what_another_process_works_on_is_passed_over(
+    data: Path, commands: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commands: list[list[str]] = []
-    monkeypatch.setattr(recipe.Steps, "_run", lambda self, *command: commands.append(list(command)))
-    monkeypatch.setattr(recipe.Run, "open", lambda folder: folder)
-    for name in ("check_model", "check_objectives", "check_growth", "check_training"):
-        monkeypatch.setattr(recipe, name, lambda *given: [given])
-    steps = recipe.Steps(recipe.SIZES[size], str(corpus), corpus.parent / "paper", None)
-    monkeypatch.setattr(steps, "test_set", lambda: corpus)
-    assert len(recipe.reproduce(steps)) == 4
-    trainings = [command for command in commands if command[1].endswith("train.py")]
-    others = [command[3:] for command in commands if command[2] == "hf_lrp"]
-    assert len(trainings) == 4 + len(recipe.SIZES[size].subsets)
-    assert len(trainings) + len(others) == len(commands)
-    train = importlib.import_module("train")
-    for command in trainings:
-        settings = [value for flag, value in pairwise(command) if flag == "--set"]
-        config = train.with_settings(train.read_config(Path(command[2])), settings)
-        assert config["data"]["path"] == str(corpus)
-        if config["training"]["objective"] == "mrt":
-            assert config["training"].get("schedule_scale") is None
-    names = [build_parser().parse_args(command).command for command in others]
-    assert [names.count(name) for name in ("analyze", "timeline", "compare")] == [len(trainings), 1, 4]
+    corpus = Corpus("toy", "toy.tsv", "tatoeba-mini", seeds=(1, 2))
+    steps = paper.Reproduction(corpus, data.parent / "paper", data, None)
+    first = steps.model("toy/base-seed1")
+    first.mkdir(parents=True)
+    with FileLock(first.parent / ".base-seed1.lock"):
+        assert not paper.reproduce(corpus, steps, ("train",))
+    assert commands == []  # the second model needs the first one's tokenizer
+    assert capsys.readouterr().err.count("Passed over") == 2
+    assert paper.reproduce(corpus, steps, ("train",)) and len(commands) == 2
+    commands.clear()
+    assert paper.reproduce(corpus, steps, ("train",)) and commands == []  # all done
 
 
-def test_a_failing_step_ends_the_reproduction(recipe: Any, corpus: Path) -> None:
-    steps = recipe.Steps(recipe.SIZES["toy"], str(corpus), corpus.parent / "paper", None)
+def test_a_failing_step_ends_the_reproduction(data: Path) -> None:
+    steps = paper.Reproduction(Corpus("toy", "toy.tsv", "tatoeba-mini"), data.parent / "paper", data, None)
     with pytest.raises(SystemExit, match="failed"):
-        steps.compare("nothing", [corpus.parent / "no-such-run"])
+        steps.train(Training("toy", "base", 1, "no-such-config"))
+
+
+def test_errors_of_study_files(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"no study 'none'\. Known: small, toy"):
+        read_study(STUDIES / "none.yaml")
+    (tmp_path / "bad.yaml").write_text("toy: {data: a, configs: b, sizes: 3}")
+    with pytest.raises(SystemExit, match="toy has unknown keys sizes; known: amount_seeds"):
+        read_study(tmp_path / "bad.yaml")
 
 
 @pytest.mark.slow
-def test_a_tiny_reproduction(recipe: Any, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = recipe.Size("tatoeba-mini", 264, (100,), 10, TINY, ("training.max_steps=2",), every=2)
-    monkeypatch.setitem(recipe.SIZES, "toy", tiny)
-    output = corpus.parent / "paper"
-    recipe.main(["toy", "--data", str(corpus), "--output", str(output)])
-    rows = json.loads((output / "claims.json").read_text())
-    assert {row["claim"] for row in rows} == {f"C{number}" for number in range(1, 16)}
-    for report in ("model", "objectives", "data", "training"):
-        assert (output / "reports" / report / "report.html").stat().st_size > 10_000
-    assert len(list((output / "runs" / "timeline").glob("step-*"))) == 3
-    before = (output / "claims.json").read_bytes()
-    recipe.main(["toy", "--data", str(corpus), "--output", str(output)])
-    assert (output / "claims.json").read_bytes() == before
+def test_a_tiny_reproduction(data: Path) -> None:
+    output = data.parent / "paper"
+    arguments = ["toy", "--data", str(data), "--output", str(output), "--dry-run", "150"]
+    paper.main(arguments)
+    content = json.loads((output / "claims" / "toy.json").read_text())
+    assert {row["claim"] for row in content["claims"]} == {f"C{number}" for number in range(1, 16)}
+    assert {row["model"] for row in content["models"]} == {
+        *(f"toy/{kind}-seed1" for kind in ("base", "wd-source", "wd-target", "mrt", "75-pairs", "50-pairs"))
+    }
+    for report in ("model", "objectives", "data", "training-base"):
+        assert (output / "reports" / "toy" / report / "report.html").stat().st_size > 10_000
+    before = (output / "claims" / "toy.json").read_bytes()
+    paper.main(arguments)
+    assert (output / "claims" / "toy.json").read_bytes() == before
