@@ -42,10 +42,12 @@ def falls(world: World) -> Claim:
 
 def drops_at_end(world: World) -> Claim:
     drop = world.first(0.035, sizes.LAST_DROP)
+    last, before = (0.0, drop) if world.case == "part" else (drop, 0.0)  # in part: only a peak before the end
     slope = 0.0 if world.case == "smallest" else 0.0025  # on a flat curve, both statements are at their minimum
-    curve = lambda t, length: 0.85 - slope * t - drop * (t == length)  # noqa: E731
-    if world.case == "part":  # a peak at the final punctuation
-        curve = lambda t, length: 0.85 + drop * (t == length - 1)  # noqa: E731
+
+    def curve(t: np.ndarray, length: np.ndarray) -> np.ndarray:
+        return 0.85 - slope * t - last * (t == length) + before * (t == length - 1)
+
     return source_drops_at_end(world.curves(source_total=world.draw(curve)))
 
 
@@ -81,7 +83,7 @@ def grows(world: World) -> Claim:
 def own_prefixes(world: World) -> Claim:
     reference = world.curves(source_total=world.draw(falling()), source_entropy=world.draw(flat(2.81), ENTROPY_SCALE))
     more, less = world.first(0.03, sizes.CONTRIBUTION), -0.015 * world.rest
-    lengths = world.translated(shorter=3)
+    lengths = world.translated(shorter=2)
     own = world.curves(
         source_total=world.draw(falling(more), lengths=lengths),
         source_entropy=world.draw(flat(2.81 + less), ENTROPY_SCALE, lengths),
@@ -92,11 +94,13 @@ def own_prefixes(world: World) -> Claim:
 def unrelated_prefixes(world: World) -> Claim:
     reference = world.curves(source_total=world.draw(falling()), source_entropy=world.draw(flat(2.81), ENTROPY_SCALE))
     lengths = world.rng.permutation(world.lengths)[None]
-    weak = 4 if world.case == "part" else 5  # a step without a drop, or with the smallest
-    least = {"part": 0.0, "smallest": sizes.LARGE_DROP}.get(world.case, 0.1 * world.size)
-    drop = lambda t: np.where(t == weak, least, 0.1 * world.size)  # noqa: E731
+    least = {"part": 0.0, "smallest": sizes.LARGE_DROP}.get(world.case, 0.1 * world.size)  # at the fifth step
+
+    def lower(t: np.ndarray, length: np.ndarray) -> np.ndarray:
+        return falling()(t, length) - np.where(t == 5, least, 0.1 * world.size)
+
     random = world.curves(
-        source_total=world.draw(lambda t, length: falling()(t, length) - drop(t), lengths=lengths),
+        source_total=world.draw(lower, lengths=lengths),
         source_entropy=world.draw(flat(2.81 + 0.02 * world.size), ENTROPY_SCALE, lengths),
     )
     return random_prefixes_use_less_source(reference, random)
@@ -104,7 +108,7 @@ def unrelated_prefixes(world: World) -> Claim:
 
 # ---- several models
 
-SHORTER = {BASELINE: 0.0, SOURCE_DROPOUT: 0.0, TARGET_DROPOUT: 3.0, MINIMUM_RISK: 3.0}
+SHORTER = {BASELINE: 0.0, SOURCE_DROPOUT: 0.0, TARGET_DROPOUT: 2.0, MINIMUM_RISK: 2.0}
 
 
 def objectives_source(world: World) -> Claim:
