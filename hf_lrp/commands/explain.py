@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
     _check_prefix(args, targets)
     outputs = _outputs(args, len(sources))
     outputs.prepare()
-    from hf_lrp import explain
+    from hf_lrp import ContributionsList, explain
     from hf_lrp.explaining.loading import quiet_transformers
 
     rule, device = read_rule(args), read_device(args)
@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> None:
     given = targets if results[0].prefix == "reference" else None
     written = given or read_targets(tokenizer, results)
     if args.words:
-        results = [c.merge_subwords() for c in results]
+        results = ContributionsList(c.merge_subwords() for c in results)
     outputs.write(results)
     if not outputs.to_standard_output:
         show(results, sources, written)

@@ -30,7 +30,7 @@ class Vocabulary:
         if tokenizer is not None and not hasattr(tokenizer, "convert_ids_to_tokens"):
             raise TypeError(
                 f"tokenizer must be a transformers tokenizer, a processor with one, or None, got "
-                f"{type(tokenizer).__name__}."
+                f"{type(tokenizer).__name__}. What is to be explained comes after it, or as source=..."
             )
         self.tokenizer = tokenizer
         self.pad: int | None = model.config.pad_token_id

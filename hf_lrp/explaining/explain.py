@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import functools
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
@@ -15,7 +18,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 from hf_lrp.data.configs import generation_config_of
 from hf_lrp.data.vocabulary import Vocabulary
 from hf_lrp.explaining.audio import read_audio
+from hf_lrp.explaining.contrast import is_contrast, read_contrasts
 from hf_lrp.explaining.inputs import PREDICT, Described, Sources, read_predictions, read_sources
+from hf_lrp.explaining.loading import load
 from hf_lrp.explaining.memory import generation_batch_size, memory_limit, require_whole
 from hf_lrp.explaining.prefixes import (
     DecoderPrompts,
@@ -30,6 +35,7 @@ from hf_lrp.relevance.families import family_of
 from hf_lrp.relevance.patching import patched
 from hf_lrp.relevance.propagation import DecoderInput, Relevance, propagate_all
 from hf_lrp.relevance.rules import AlphaBeta, Rule
+from hf_lrp.result.collection import ContributionsList
 from hf_lrp.result.contributions import Contributions
 from hf_lrp.result.words import group_words
 
@@ -42,9 +48,9 @@ SEED = 0
 
 
 def explain(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase | ProcessorMixin | None,
-    source: Any,
+    model: PreTrainedModel | str | os.PathLike[str],
+    tokenizer: PreTrainedTokenizerBase | ProcessorMixin | None = None,
+    source: Any = None,
     target: Any = None,
     *,
     prefix: Literal["model", "reference", "random"] | None = None,
@@ -57,16 +63,17 @@ def explain(
     pool: Any = None,
     progress: bool = False,
     **generate_options: Any,
-) -> Contributions | list[Contributions]:
+) -> Contributions | ContributionsList:
     """How much each source token and each prefix token contributes to each prediction of an encoder-decoder model.
 
-    The model is not changed, not even while an error is raised. One source gives one result, a list a list, in order.
+    The model is not changed, not even while an error is raised. One source gives one result, a list a list of results,
+    in order, which can also be averaged and drawn together (``ContributionsList``).
 
     Args:
-        model: an encoder-decoder model of a supported family, in evaluation mode. Half-precision models are explained
-            in a float32 copy.
-        tokenizer: the model's tokenizer, or its processor; may be None where source and target are ids. Languages are
-            the tokenizer's: its ``src_lang`` and ``tgt_lang``.
+        model: an encoder-decoder model of a supported family, in evaluation mode, or the folder or Hub id of one,
+            which is loaded (see :func:`hf_lrp.load`). Half-precision models are explained in a float32 copy.
+        tokenizer: the model's tokenizer, or its processor; may be None where source and target are ids, and where the
+            model is given by name. Languages are the tokenizer's: its ``src_lang`` and ``tgt_lang``.
         source: a text, a list of texts, ids (1-D tensor or list), a list of those, or a padded batch (a
             ``BatchEncoding``, or a 2-D tensor in which the padding token pads). Arrays, columns of tables and
             generators are taken as well. For speech models: samples, a 1-D array of floats at the sampling rate of
@@ -78,8 +85,10 @@ def explain(
             ``"model"``, what it generates itself, by its generation config and ``generate_options``; ``"random"``, an
             unrelated sentence: another one's target, or one from ``pool``.
         predict: whose logit is explained at each step: ``"top1"``, the most probable token (the paper); ``"target"``,
-            the token that follows in the prefix; ids or tokens (``"▁cat"``) per step, [T]; or pairs of them, [T, 2],
-            whose logit difference is explained (contrastive). For a list of sources, a list of such.
+            the token that follows in the prefix; ids or tokens (``"▁cat"``) per step, [T]; pairs of them, [T, 2],
+            whose logit difference is explained (contrastive); or words of the target and what might stand there
+            instead, such as ``{"banque": "gare"}``: why the one, not the other, at the steps where these begin to
+            differ; the result has these steps only. For a list of sources, a list of such.
         rule: the redistribution rule; default: the paper's.
         start_token: ``"exclude"`` leaves the decoder start token and forced tokens, such as the target language, out,
             so that source and target sum to 1 (the paper); ``"keep"`` returns raw shares, which sum to 1 together with
@@ -95,6 +104,9 @@ def explain(
             configs, or else the language token that the tokenizer puts in front of targets.
     """
     _check_options(prefix, predict, start_token, rule, batch_size, seed)
+    if source is None:
+        raise TypeError("There is no source to explain: pass it after the tokenizer, or as source=...")
+    model, tokenizer = _loaded(model, tokenizer)
     inputs = _read_inputs(model, tokenizer, source, generate_options)
     targets = None if target is None else _read_targets(target, inputs)
     if prefix is None:
@@ -108,15 +120,22 @@ def explain(
     else:
         prefixes = _given_prefixes(prefix, targets, pool, inputs, seed)
     single = inputs.sources.single
-    chosen = _read_predict(predict, prefixes, single, inputs.vocabulary)
+    if is_contrast(predict):
+        texts = target if prefix == "reference" else None
+        contrasts = read_contrasts(predict, texts, prefixes, single, inputs.prompts)
+        cases = [
+            _Case(one, functools.partial(_given, c.pairs), c.steps) for one, c in zip(prefixes, contrasts, strict=True)
+        ]
+    else:
+        cases = _read_predict(predict, prefixes, single, inputs.vocabulary)
     settings = _Settings(predict, start_token, rule, notes, limit)
-    each = _explain_each(model, inputs, {prefix: zip(prefixes, chosen, strict=True)}, settings)
-    results = [found[prefix] for found in _bar(each, len(prefixes), progress and not single)]
+    each = _explain_each(model, inputs, {prefix: cases}, settings)
+    results = ContributionsList(found[prefix] for found in _bar(each, len(prefixes), progress and not single))
     return results[0] if single else results
 
 
 def explain_prefixes(
-    model: PreTrainedModel,
+    model: PreTrainedModel | str | os.PathLike[str],
     tokenizer: PreTrainedTokenizerBase | ProcessorMixin | None,
     sources: Any,
     targets: Mapping[str, Any],
@@ -141,6 +160,7 @@ def explain_prefixes(
     _check_prefix_targets(targets)
     for prefix in targets:
         _check_options(prefix, "top1", "exclude", rule, batch_size, SEED)
+    model, tokenizer = _loaded(model, tokenizer)
     inputs = _read_inputs(model, tokenizer, sources, generate_options)
     given = {prefix: None if target is None else _read_targets(target, inputs) for prefix, target in targets.items()}
     generates = None in given.values()
@@ -155,8 +175,8 @@ def explain_prefixes(
             prefix: found or _generate(model, inputs, batch_size, limit, False, SEED, generate_options)
             for prefix, found in given.items()
         }
-        chosen = {prefix: [(one, _top1) for one in found] for prefix, found in prefixes.items()}
-        yield from _explain_each(model, inputs, chosen, _Settings("top1", "exclude", rule, notes, limit))
+        cases = {prefix: [_Case(one, _top1) for one in found] for prefix, found in prefixes.items()}
+        yield from _explain_each(model, inputs, cases, _Settings("top1", "exclude", rule, notes, limit))
 
     return explain_lazily()
 
@@ -165,6 +185,22 @@ class _Inputs(NamedTuple):
     sources: Sources
     vocabulary: Vocabulary
     prompts: DecoderPrompts
+
+
+class _Case(NamedTuple):
+    """What one source is explained with: the prefix, the choice of ids, and the steps by index; None: all of them."""
+
+    prefix: Prefix
+    choose: Choice
+    steps: Sequence[int] | None = None
+
+    def decoder_inputs(self, device: torch.device) -> list[DecoderInput]:
+        """One for all steps, or one for each of the chosen steps."""
+        ids, all_steps = self.prefix.decoder_ids.to(device), self.prefix.steps
+        if self.steps is None:
+            return [DecoderInput(ids, self.choose, all_steps)]
+        rows = [(row, all_steps.start + step) for row, step in enumerate(self.steps)]
+        return [DecoderInput(ids, functools.partial(_row, self.choose, row), slice(i, i + 1)) for row, i in rows]
 
 
 class _Settings(NamedTuple):
@@ -178,7 +214,7 @@ class _Settings(NamedTuple):
 def _explain_each(
     model: PreTrainedModel,
     inputs: _Inputs,
-    chosen: Mapping[str, Iterable[tuple[Prefix, Choice]]],
+    chosen: Mapping[str, Iterable[_Case]],
     settings: _Settings,
 ) -> Iterator[dict[str, Contributions]]:
     """Per source, the contributions for each of its prefixes. The model is patched only while one is computed."""
@@ -186,14 +222,30 @@ def _explain_each(
     for item, *cases in zip(sources.items, *chosen.values(), strict=True):
         dtype = model.dtype if item.is_floating_point() else item.dtype
         source = {sources.argument: item.to(model.device, dtype)}
-        given = [DecoderInput(prefix.decoder_ids.to(model.device), choose, prefix.steps) for prefix, choose in cases]
+        given = [case.decoder_inputs(model.device) for case in cases]
         with patched(model, settings.rule) as patch:
-            relevances = propagate_all(patch, source, given, settings.max_memory)
+            found = iter(propagate_all(patch, source, [each for one in given for each in one], settings.max_memory))
+        relevances = [_join([next(found) for _ in one]) for one in given]
         described = sources.describe(item)
         yield {
-            name: _result(relevance, described, name, prefix, inputs.vocabulary, settings, model)
-            for name, relevance, (prefix, _) in zip(chosen, relevances, cases, strict=True)
+            name: _result(relevance, described, name, case, inputs.vocabulary, settings, model)
+            for name, relevance, case in zip(chosen, relevances, cases, strict=True)
         }
+
+
+def _join(parts: Sequence[Relevance]) -> Relevance:
+    """The steps of several parts one below the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return Relevance(**{f.name: torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Relevance)})
+
+
+def _loaded(model: Any, tokenizer: Any) -> tuple[PreTrainedModel, Any]:
+    """The model and the tokenizer; both, or the model alone, may be given by the name of a checkpoint."""
+    if not isinstance(model, (str, os.PathLike)):
+        return model, tokenizer
+    loaded, own = load(model)
+    return loaded, own if tokenizer is None else tokenizer
 
 
 def _read_inputs(model: PreTrainedModel, tokenizer: Any, source: Any, generate_options: dict[str, Any]) -> _Inputs:
@@ -336,15 +388,15 @@ def _given_prefixes(prefix: str, targets: list[Prefix] | None, pool: Any, inputs
     return shuffle_targets(targets, seed)
 
 
-def _read_predict(predict: Any, prefixes: Sequence[Prefix], single: bool, vocabulary: Vocabulary) -> list[Choice]:
-    """Per sentence, the function from logits [T, V] to the ids that are explained."""
+def _read_predict(predict: Any, prefixes: Sequence[Prefix], single: bool, vocabulary: Vocabulary) -> list[_Case]:
+    """Per sentence, the prefix and the function from logits [T, V] to the ids that are explained."""
     if isinstance(predict, str) and predict == "top1":
-        return [_top1] * len(prefixes)
+        return [_Case(prefix, _top1) for prefix in prefixes]
     if isinstance(predict, str) and predict == "target":
         ids = [prefix.ids for prefix in prefixes]
     else:
         ids = read_predictions(predict, [len(prefix.ids) for prefix in prefixes], single, vocabulary)
-    return [functools.partial(_given, chosen) for chosen in ids]
+    return [_Case(prefix, functools.partial(_given, chosen)) for prefix, chosen in zip(prefixes, ids, strict=True)]
 
 
 def _top1(logits: Tensor) -> Tensor:
@@ -355,6 +407,10 @@ def _given(ids: Tensor, logits: Tensor) -> Tensor:
     return ids.to(logits.device)
 
 
+def _row(choose: Choice, row: int, logits: Tensor) -> Tensor:
+    return choose(logits)[row : row + 1]
+
+
 def _bar(sentences: Any, count: int, progress: bool) -> Iterator[Any]:
     return iter(tqdm(sentences, total=count, desc="Explaining", unit="sentence", disable=not progress))
 
@@ -363,14 +419,15 @@ def _result(
     relevance: Relevance,
     described: Described,
     kind: str,
-    prefix: Prefix,
+    case: _Case,
     vocabulary: Vocabulary,
     settings: _Settings,
     model: PreTrainedModel,
 ) -> Contributions:
-    steps, prompt = len(prefix.ids), len(prefix.prompt)
+    prefix = case.prefix
+    steps, prompt = len(relevance.source), len(prefix.prompt)
     start, source = relevance.decoder[:, :prompt].sum(1), relevance.source
-    target = source.new_zeros(steps, steps)
+    target = source.new_zeros(steps, len(prefix.ids))
     target[:, :-1] = relevance.decoder[:, prompt:]
     error = float((source.sum(1) + relevance.decoder.sum(1) - 1).abs().max())
     notes = settings.notes
@@ -408,4 +465,5 @@ def _result(
         dtype=str(source.dtype).removeprefix("torch."),
         notes=notes,
         start_tokens=vocabulary.tokens(prefix.prompt, "target"),
+        steps=() if case.steps is None else tuple(step + 1 for step in case.steps),
     )

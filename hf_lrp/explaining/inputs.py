@@ -221,8 +221,8 @@ def _without_padding(ids: list[int], vocabulary: Vocabulary, in_front: bool) -> 
 
 
 PREDICT = (
-    "predict must be 'top1', 'target', ids or tokens per step, or pairs of them per step (for a list of sources a "
-    "list of such)"
+    "predict must be 'top1', 'target', ids or tokens per step, pairs of them per step, or words such as "
+    "{'banque': 'gare'} (for a list of sources a list of such)"
 )
 
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import torch
@@ -16,6 +17,8 @@ from huggingface_hub import errors as hub_errors
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
+    AutoModelForSpeechSeq2Seq,
+    AutoProcessor,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -32,12 +35,14 @@ class CheckpointError(ValueError):
     """A checkpoint cannot be used; the message says why and what to do."""
 
 
-def load_checkpoint(
+def load(
     name: str | os.PathLike[str] | None = None,
     source_language: str | None = None,
     target_language: str | None = None,
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A model in float32 and evaluation mode, and its tokenizer. Code in a checkpoint is never run.
+) -> tuple[PreTrainedModel, Any]:
+    """A model that `explain` takes as it is, in float32 and evaluation mode, and its tokenizer.
+
+    For speech models such as Whisper the second is the processor. Code in a checkpoint is never run.
 
     Args:
         name: a folder, or the id of a model on the Hub or in its cache; None: the embedded English-French model.
@@ -47,14 +52,31 @@ def load_checkpoint(
         CheckpointError: there is no such checkpoint, it is damaged, or it cannot be explained.
     """
     name = _find(name)
-    _require_supported(_load_config(name), name)
-    tokenizer = _load_tokenizer(name)
+    config = _load_config(name)
+    _require_supported(config, name)
+    hears = FAMILIES[config.model_type].source == "input_features"
+    tokenizer = _load_tokenizer(name, AutoProcessor if hears else AutoTokenizer)
     _set_language(tokenizer, "src_lang", source_language, name)
     _set_language(tokenizer, "tgt_lang", target_language, name)
-    model = _load_model(name)
+    model = _load_model(name, AutoModelForSpeechSeq2Seq if hears else AutoModelForSeq2SeqLM)
     if Path(name) == EMBEDDED_MODEL:
         model.config.name_or_path = EMBEDDED_MODEL.name
     return model, tokenizer
+
+
+def load_checkpoint(
+    name: str | os.PathLike[str] | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """What `load` gives, for commands and analyses, which take text: a model that reads audio is refused."""
+    config = _load_config(_find(name))
+    if config.model_type in FAMILIES and FAMILIES[config.model_type].source == "input_features":
+        raise CheckpointError(
+            f"{name} reads audio, and the command line takes text only. Use hf_lrp.explain from Python, with the "
+            "checkpoint's processor."
+        )
+    return load(name, source_language, target_language)
 
 
 @contextmanager
@@ -130,11 +152,6 @@ def _require_supported(config: PreTrainedConfig, name: str) -> None:
     """Raise for architectures that cannot be explained, before their weights are read."""
     kind = config.model_type
     if kind in FAMILIES and config.is_encoder_decoder:
-        if FAMILIES[kind].source == "input_features":
-            raise CheckpointError(
-                f"{name} reads audio, and the command line takes text only. Use hf_lrp.explain from Python, with the "
-                "checkpoint's processor."
-            )
         return
     known = f"Supported model types: {supported_model_types()}."
     if not config.is_encoder_decoder:
@@ -144,9 +161,10 @@ def _require_supported(config: PreTrainedConfig, name: str) -> None:
     raise CheckpointError(f"{name} cannot be explained: {reason}. {known}")
 
 
-def _load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+def _load_tokenizer(name: str, kind: Any) -> Any:
+    """A tokenizer, or for speech models a processor."""
     try:
-        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        return kind.from_pretrained(name, trust_remote_code=False)
     except ImportError as error:
         package = next((p for p in ("sentencepiece", "tiktoken") if p in str(error).lower()), "sentencepiece")
         raise CheckpointError(
@@ -179,10 +197,10 @@ def _set_language(tokenizer: PreTrainedTokenizerBase, side: str, language: str |
         )
 
 
-def _load_model(name: str) -> PreTrainedModel:
+def _load_model(name: str, kind: Any) -> PreTrainedModel:
     _require_no_pointer(name)
     try:
-        model, report = AutoModelForSeq2SeqLM.from_pretrained(
+        model, report = kind.from_pretrained(
             name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
         )
     except Exception as error:

@@ -91,7 +91,7 @@ def _row_labels(c: Contributions) -> list[str]:
     labels = []
     for label, step, same in zip(predicted, c.steps, c.is_written, strict=True):
         if same:
-            labels.append(_shorten(label, _LABEL_WIDTH))
+            labels.append(_shorten(label, _TWO_LABELS_WIDTH if c.predict == "contrastive" else _LABEL_WIDTH))
             continue
         written = target[step - 1]
         half = _TWO_LABELS_WIDTH // 2

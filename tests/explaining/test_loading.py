@@ -14,10 +14,11 @@ from huggingface_hub import errors as hub_errors
 from safetensors.torch import load_file, save_file
 from tiny_checkpoint import copy_checkpoint, put_into_cache, save_checkpoint
 from tiny_models import tiny_model
-from tiny_tokenizer import nllb
+from tiny_tokenizer import nllb, whisper
+from transformers import WhisperFeatureExtractor, WhisperProcessor
 from transformers.utils import logging
 
-from hf_lrp import explain
+from hf_lrp import explain, load
 from hf_lrp.explaining import loading
 from hf_lrp.explaining.loading import CheckpointError, load_checkpoint, quiet_transformers
 
@@ -69,6 +70,31 @@ def test_a_folder_gives_a_float32_model_in_evaluation_mode_and_its_tokenizer(che
     model, tokenizer = load_checkpoint(checkpoint)
     assert not model.training
     assert tokenizer("the cat")["input_ids"] == [2, 4, 1]
+
+
+def test_load_gives_what_explain_takes(checkpoint):
+    model, tokenizer = load(checkpoint)
+    named = explain(checkpoint, source="the cat")
+    assert explain(model, tokenizer, "the cat") == named
+    assert explain(str(checkpoint), tokenizer, "the cat") == named
+
+
+def test_speech_models_come_with_their_processor(tmp_path):
+    tokenizer = whisper(language="french", task="transcribe")
+    processor = WhisperProcessor(WhisperFeatureExtractor(feature_size=5, chunk_length=2), tokenizer)
+    tiny_model("whisper", max_source_positions=100, vocab_size=len(tokenizer)).save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    model, loaded = load(tmp_path)
+    assert isinstance(loaded, WhisperProcessor) and not model.training
+    with pytest.raises(CheckpointError, match="reads audio, and the command line takes text only"):
+        load_checkpoint(tmp_path)
+
+
+def test_a_source_is_needed(checkpoint):
+    with pytest.raises(TypeError, match="no source to explain: pass it after the tokenizer, or as source="):
+        explain(checkpoint)
+    with pytest.raises(TypeError, match="got str. What is to be explained comes after it, or as source="):
+        explain(checkpoint, "the cat", "the dog")
 
 
 def test_half_precision_weights_are_loaded_in_float32(checkpoint, tmp_path):

@@ -147,3 +147,31 @@ def test_fonts_installed_later_are_found(no_other_fonts, monkeypatch):
 def test_half_precision_can_be_drawn():
     shares = make_contributions().source.to(torch.bfloat16)
     draw(make_contributions(source=shares).plot())
+
+
+def test_size_and_colours_can_be_chosen():
+    figure = make_contributions().plot(figsize=(11, 6), cmap="Greens")
+    assert tuple(figure.get_size_inches()) == (11, 6)
+    assert {axes.images[0].cmap.name for axes in figure.axes[:2]} == {"Greens"}
+
+
+def test_drawing_into_given_axes():
+    figure = Figure(layout="constrained", figsize=(14, 5))
+    left, right = figure.subplots(1, 2)
+    assert make_contributions().plot(ax=left, title="here") is figure
+    right.plot([1, 2])
+    draw(figure)
+    assert left.get_title() == "here"
+    source, prefix, curve, _bar = left.child_axes
+    assert texts(source.yaxis) == ["▁Le", "▁chat", "▁dor", "t", ".", "</s>"]
+    inside = left.get_window_extent()
+    for axes in (source, prefix, curve):
+        assert inside.x0 - 1 <= axes.get_window_extent().x0 and axes.get_window_extent().x1 <= inside.x1 + 1
+
+
+def test_one_place_to_draw():
+    figure = Figure()
+    with pytest.raises(ValueError, match="Give one of figure, ax and figsize"):
+        make_contributions().plot(figure, figsize=(3, 3))
+    with pytest.raises(ValueError, match="Give one of figure, ax and figsize"):
+        make_contributions().plot(ax=figure.subplots(), figsize=(3, 3))
