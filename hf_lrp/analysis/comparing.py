@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from hf_lrp.analysis.run.summarizing import QUANTITIES
 from hf_lrp.data.json_files import json_bytes
 from hf_lrp.data.tables import csv_table
 from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # The paper's words for the quantities.
 WORDS = {
@@ -71,9 +74,19 @@ class Comparison:
     """Runs, their means, and the differences of all but the first to the first."""
 
     runs: tuple[MeasuredRun, ...]
-    means: tuple[Mean, ...]
-    differences: tuple[Difference, ...]
+    mean_estimates: tuple[Mean, ...]
+    difference_estimates: tuple[Difference, ...]
     notes: tuple[str, ...]  # what a reader must know before comparing
+
+    @property
+    def means(self) -> DataFrame:
+        """A row per run, prefix type and quantity: number of sentences, mean, and the ends of its interval."""
+        return _frame(_MEANS, _mean_rows(self))
+
+    @property
+    def differences(self) -> DataFrame:
+        """A row per run but the first, prefix type and quantity: its difference to the first, and the interval."""
+        return _frame(_DIFFERENCES, _difference_rows(self))
 
 
 def open_runs(folders: Sequence[Path], labels: Sequence[str] | None = None) -> list[tuple[Run, str]]:
@@ -200,16 +213,34 @@ def _describe_lengths(run: Run) -> str:
 # ---- files
 
 
+_MEANS = ("run", "prefix", "quantity", "sentences", "mean", "low", "high")
+_DIFFERENCES = ("run", "baseline", "prefix", "quantity", "sentences", "difference", "low", "high", "excludes_zero")
+
+
+def _mean_rows(comparison: Comparison) -> list[tuple]:
+    return [(*row[:4], *row.estimate) for row in comparison.mean_estimates]
+
+
+def _difference_rows(comparison: Comparison) -> list[tuple]:
+    return [(*row[:5], *row.estimate, row.excludes_zero) for row in comparison.difference_estimates]
+
+
+def _frame(header: tuple[str, ...], rows: list[tuple]) -> DataFrame:
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError("Tables of means and differences need pandas: pip install pandas.") from error
+    return pandas.DataFrame(rows, columns=list(header))
+
+
 def means_csv(comparison: Comparison) -> bytes:
     """The means as CSV, one per row."""
-    header = ("run", "prefix", "quantity", "sentences", "mean", "low", "high")
-    return csv_table(header, ((*row[:4], *row.estimate) for row in comparison.means))
+    return csv_table(_MEANS, _mean_rows(comparison))
 
 
 def differences_csv(comparison: Comparison) -> bytes:
     """The paired differences as CSV, one per row."""
-    header = ("run", "baseline", "prefix", "quantity", "sentences", "difference", "low", "high", "excludes_zero")
-    return csv_table(header, ((*row[:5], *row.estimate, row.excludes_zero) for row in comparison.differences))
+    return csv_table(_DIFFERENCES, _difference_rows(comparison))
 
 
 def comparison_json(comparison: Comparison) -> bytes:
@@ -218,10 +249,10 @@ def comparison_json(comparison: Comparison) -> bytes:
         "confidence": CONFIDENCE,
         "bootstrap_draws": DRAWS,
         "runs": [{"label": run.label, "settings": settings_of(run.run)} for run in comparison.runs],
-        "means": [{**row._asdict(), "estimate": _plain(row.estimate)} for row in comparison.means],
+        "means": [{**row._asdict(), "estimate": _plain(row.estimate)} for row in comparison.mean_estimates],
         "differences": [
             {**row._asdict(), "estimate": _plain(row.estimate), "excludes_zero": row.excludes_zero}
-            for row in comparison.differences
+            for row in comparison.difference_estimates
         ],
         "notes": list(comparison.notes),
     }

@@ -47,7 +47,7 @@ def render_report(comparison: Comparison, pictures: Sequence[Picture]) -> str:
     body = [f"<h1>{markup(title)}</h1>", _introduction(comparison)]
     body += [f"<p><strong>Note.</strong> {markup(note)}</p>" for note in comparison.notes]
     body += [_means(comparison)]
-    if comparison.differences:
+    if comparison.difference_estimates:
         body.append(_differences(comparison))
     body += ["<h2>Figures</h2>", *map(_figure, pictures), _settings(comparison)]
     return (
@@ -72,7 +72,7 @@ def _introduction(comparison: Comparison) -> str:
 
 
 def _means(comparison: Comparison) -> str:
-    found = {(mean.prefix, mean.run, mean.quantity): mean.estimate for mean in comparison.means}
+    found = {(mean.prefix, mean.run, mean.quantity): mean.estimate for mean in comparison.mean_estimates}
     parts = ["<h2>Means</h2>"]
     for prefix in PREFIXES:
         quantities = [name for name in QUANTITIES if any(key[0] == prefix and key[2] == name for key in found)]
@@ -92,7 +92,7 @@ def _differences(comparison: Comparison) -> str:
         "exclude 0 by chance.</p>",
     ]
     for prefix in PREFIXES:
-        found = [difference for difference in comparison.differences if difference.prefix == prefix]
+        found = [difference for difference in comparison.difference_estimates if difference.prefix == prefix]
         quantities = list(dict.fromkeys(difference.quantity for difference in found))
         rows = []
         for run in dict.fromkeys(difference.run for difference in found):

@@ -47,10 +47,10 @@ def _table(comparison: Comparison) -> list[str]:
     from hf_lrp.analysis.run.manifest import PREFIXES
     from hf_lrp.analysis.run.summarizing import QUANTITIES
 
-    differences = {(item.prefix, item.quantity, item.run): item for item in comparison.differences}
+    differences = {(item.prefix, item.quantity, item.run): item for item in comparison.difference_estimates}
     lines = [("prefix", "quantity", "run", "mean", "difference to the first" if differences else "")]
     order = {name: place for place, name in enumerate((*PREFIXES, *QUANTITIES))}
-    for mean in sorted(comparison.means, key=lambda mean: (order[mean.prefix], order[mean.quantity])):
+    for mean in sorted(comparison.mean_estimates, key=lambda mean: (order[mean.prefix], order[mean.quantity])):
         difference = differences.get((mean.prefix, mean.quantity, mean.run))
         written = ""
         if difference is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from pathlib import Path
 
 from hf_lrp.data.json_files import read_json
@@ -26,12 +27,18 @@ def latest_checkpoints(run_folder: str | os.PathLike[str], number: int) -> list[
 
 
 def whole_checkpoints(run_folder: str | os.PathLike[str]) -> dict[int, Path]:
-    """The folders of the checkpoints that Trainer has written to their end, by training step."""
+    """The folders of the checkpoints that Trainer has written to their end, by training step.
+
+    Warns of folders that are left out, with the reason.
+    """
     steps = {}
-    for folder in Path(run_folder).glob("checkpoint-*"):
+    for folder in sorted(Path(run_folder).glob("checkpoint-*")):
         match = re.fullmatch(r"checkpoint-(\d+)", folder.name)
-        if match and (folder / TRAINER_STATE).is_file():  # which Trainer writes last
+        if match and (folder / TRAINER_STATE).is_file():
             steps[int(match[1])] = folder
+            continue
+        reason = f"it has no {TRAINER_STATE}, which Trainer writes last" if match else "its name has no step"
+        warnings.warn(f"hf_lrp: {folder} is left out: {reason}.", stacklevel=3)
     return steps
 
 

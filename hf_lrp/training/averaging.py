@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from hf_lrp.data.checkpoints import TRAINER_STATE
+from hf_lrp.data.json_files import read_json
 
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _COPIED = {".json", ".txt", ".model", ".spm", ".jinja"}  # configurations and tokenizers, but no state of training
@@ -42,6 +43,9 @@ def average_checkpoints(
     if not folders:
         raise ValueError("There are no checkpoints to average.")
     checkpoints = [Path(folder) for folder in folders]
+    twice = next((folder for n, folder in enumerate(checkpoints) if _is_among(folder, checkpoints[:n])), None)
+    if twice is not None:
+        raise ValueError(f"{twice} is given twice: give each checkpoint once.")
     destination = Path(os.path.realpath(output))
     _require_replaceable(destination, overwrite, checkpoints)
     with ExitStack() as stack:
@@ -60,6 +64,10 @@ def average_checkpoints(
         _replace(destination, temporary)
 
 
+def _is_among(folder: Path, others: Sequence[Path]) -> bool:
+    return any(os.path.realpath(folder) == os.path.realpath(other) for other in others)
+
+
 class _Weights:
     """The open safetensors files of a checkpoint; several if it has an index."""
 
@@ -67,7 +75,7 @@ class _Weights:
         self.folder = folder
         index = folder / _INDEX
         if index.is_file():
-            names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+            names = _read_names(index)
         else:
             names = [_WEIGHTS]
         self.files: dict[str, Any] = {}
@@ -86,6 +94,18 @@ class _Weights:
 
     def read(self, key: str) -> Tensor:
         return self._file_of[key].get_tensor(key)
+
+
+def _read_names(index: Path) -> list[str]:
+    """The files that an index names, all of its own folder."""
+    try:
+        names = sorted(set(read_json(index)["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index} is damaged ({error}): copy it again, or leave the checkpoint out.") from error
+    outside = next((name for name in names if not isinstance(name, str) or Path(name).name != name), None)
+    if outside is not None:
+        raise ValueError(f"{index} names {outside!r}, which is no file of its folder: such an index is not followed.")
+    return names
 
 
 def _require_same_parameters(weights: _Weights, reference: _Weights) -> None:

@@ -52,14 +52,18 @@ class TestMeans:
         run = write_run(tmp_path / "run", number=8, label="base")
         comparison = compare(open_and_measure(run, write_weakened(tmp_path / "weak", run, 0.75)))
         totals = np.mean([s.source.astype(float).sum(1)[1:].mean() for s in run.sentences("reference")])
-        found = {(mean.run, mean.prefix, mean.quantity): mean.estimate for mean in comparison.means}
+        found = {(mean.run, mean.prefix, mean.quantity): mean.estimate for mean in comparison.mean_estimates}
         assert found["base", "reference", "source_total"].value == pytest.approx(totals, abs=1e-7)
-        (difference,) = [item for item in comparison.differences if item.quantity == "source_total"]
+        (difference,) = [item for item in comparison.difference_estimates if item.quantity == "source_total"]
         assert (difference.run, difference.baseline, difference.prefix) == ("weak", "base", "reference")
         assert difference.estimate.value == pytest.approx(-0.25 * totals, abs=1e-6)
         assert difference.excludes_zero
+        table = comparison.differences.set_index(["run", "prefix", "quantity"])
+        assert table.loc[("weak", "reference", "source_total"), "difference"] == difference.estimate.value
+        assert list(comparison.means.columns) == ["run", "prefix", "quantity", "sentences", "mean", "low", "high"]
+        assert len(comparison.means) == len(comparison.mean_estimates)
         # Each side's distribution is as it was.
-        entropies = [item for item in comparison.differences if item.quantity.endswith("entropy")]
+        entropies = [item for item in comparison.difference_estimates if item.quantity.endswith("entropy")]
         assert len(entropies) == 2
         assert all(abs(item.estimate.value) < 1e-6 for item in entropies)
 
@@ -69,8 +73,8 @@ class TestMeans:
 
     def test_accuracy_only_where_the_prefix_is_correct(self, tmp_path):
         comparison = compare(open_and_measure(write_run(tmp_path)))
-        assert {mean.prefix for mean in comparison.means if mean.quantity == "accuracy"} == {"reference"}
-        assert comparison.differences == ()
+        assert {mean.prefix for mean in comparison.mean_estimates if mean.quantity == "accuracy"} == {"reference"}
+        assert comparison.difference_estimates == ()
 
 
 class TestRefused:
@@ -175,7 +179,7 @@ class TestFiles:
         means, differences = read(means_csv(comparison)), read(differences_csv(comparison))
         assert len(means) == 2 * (4 + 3 + 3)
         assert len(differences) == 4 + 3 + 3
-        row, first = means[0], comparison.means[0]
+        row, first = means[0], comparison.mean_estimates[0]
         assert (row["run"], row["prefix"], row["quantity"], row["sentences"]) == (
             "a",
             "reference",

@@ -192,6 +192,25 @@ class TestBadCheckpoints:
         assert not (tmp_path / "mean").exists()
         return str(failure.value)
 
+    def test_one_checkpoint_twice(self, run, tmp_path):
+        (tmp_path / "link").symlink_to(run / "checkpoint-8")
+        folders = [tmp_path / "link", *checkpoints(run, 9, 8)]
+        with pytest.raises(ValueError, match="checkpoint-8 is given twice"):
+            average_checkpoints(folders, tmp_path / "mean")
+
+    @pytest.mark.parametrize("name", ["../w.safetensors", "/w.safetensors", "sub/w.safetensors"])
+    def test_an_index_is_not_followed_out_of_its_folder(self, tmp_path, name):
+        folder = save(tmp_path / "bad", 1)
+        (folder / "model.safetensors").rename(tmp_path / "w.safetensors")
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+        assert "which is no file of its folder" in self.refused([folder], tmp_path)
+
+    @pytest.mark.parametrize("content", ["{", "[]", "{}", "[" * 100_000])
+    def test_a_damaged_index(self, tmp_path, content):
+        folder = save(tmp_path / "bad", 1)
+        (folder / "model.safetensors.index.json").write_text(content)
+        assert "is damaged" in self.refused([folder], tmp_path)
+
     @pytest.mark.parametrize("bad_is_last", [False, True])
     def test_other_names(self, run, tmp_path, bad_is_last):
         bad = self.damaged(tmp_path, lambda tensors: tensors.pop("model.decoder.layers.0.fc1.bias"))
@@ -235,7 +254,8 @@ class TestLatest:
             (tmp_path / name).mkdir()
         for name in ("checkpoint-1", "checkpoint-3", "checkpoint-best"):
             (tmp_path / name / "trainer_state.json").touch()
-        assert latest_checkpoints(tmp_path, 2) == checkpoints(tmp_path, 1, 3)
+        with pytest.warns(UserWarning, match="checkpoint-2 is left out: it has no trainer_state.json"):
+            assert latest_checkpoints(tmp_path, 2) == checkpoints(tmp_path, 1, 3)
         with pytest.raises(ValueError, match="has 2 complete checkpoints .* and 3 are wanted"):
             latest_checkpoints(tmp_path, 3)
 

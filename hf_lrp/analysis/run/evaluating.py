@@ -74,7 +74,7 @@ def evaluate(
         prefixes: what the model is conditioned on, one or more: ``"reference"``, the target; ``"model"``, what it
             generates; ``"random"``, the target of another pair of the evaluation set.
         lengths: (S, T): pairs with S source and T target tokens, the end of the sentence included; ``"auto"``: the
-            most frequent such lengths; None: mixed lengths.
+            most frequent such lengths, or mixed ones where fewer than 100 pairs have them; None: mixed lengths.
         number: how many pairs at most.
         longest: pairs with more tokens on a side are left out, as are those for which the model has no positions.
         seed: chooses pairs and random prefixes.

@@ -24,6 +24,7 @@ CountTokens: TypeAlias = "Callable[[Sequence[str], Sequence[str]], Iterable[tupl
 
 _BATCH = 1000
 _SIDES = ("source", "target")
+_FEWEST = 100  # pairs of the same lengths
 _LONGEST = 2**16 - 1  # what an array of two-byte numbers holds
 
 
@@ -122,7 +123,7 @@ def select_pairs(pairs: Any, count_tokens: CountTokens, request: Request) -> Sel
     fits = (counts > 0).all(1) & (counts <= (request.longest or _LONGEST)).all(1)
     lengths = request.lengths
     if lengths == "auto":
-        lengths = _most_frequent(counts[fits], 1)[0][0] if fits.any() else None
+        lengths = _frequent_lengths(counts[fits], request) if fits.any() else None
     if lengths is not None:
         fits &= (counts == lengths).all(1)
     places = np.flatnonzero(fits)
@@ -142,6 +143,20 @@ def select_pairs(pairs: Any, count_tokens: CountTokens, request: Request) -> Sel
     if lengths is None:
         chosen.sort(key=lambda pair: (pair.target_length, pair.source_length))  # keeps the order of equal ones
     return Selection(lengths, request, corpus, tuple(chosen))
+
+
+def _frequent_lengths(counts: np.ndarray, request: Request) -> tuple[int, int] | None:
+    """The most frequent lengths, or None, which is mixed ones, where only few pairs have them; warns of that."""
+    (lengths, times), *_ = _most_frequent(counts, 1)
+    if times >= min(_FEWEST, request.number, len(counts)):
+        return lengths
+    warnings.warn(
+        f"hf_lrp: only {times:,} of {len(counts):,} pairs have the most frequent lengths, {lengths[0]} source and "
+        f"{lengths[1]} target tokens, so mixed lengths are taken, with relative positions. Ask for these lengths to "
+        "have them all the same.",
+        stacklevel=3,
+    )
+    return None
 
 
 def describe_corpus(pairs: Any) -> dict[str, Any]:

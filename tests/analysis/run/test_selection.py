@@ -42,7 +42,7 @@ def numbers(selection: Selection) -> list[int]:
 @pytest.mark.filterwarnings("ignore:hf_lrp. the corpus has")
 class TestChoice:
     def test_auto_takes_the_most_frequent_lengths(self):
-        selection = select()
+        selection = select(number=4)
         assert selection.lengths == (3, 3) and numbers(selection) == [0, 3, 4, 5]
         assert selection.pairs[1] == Pair(3, "e f", "x y", 3, 3)
 
@@ -58,7 +58,16 @@ class TestChoice:
         assert select(CORPUS[1:3] + CORPUS[6:9], longest=3).lengths == (2, 2)
 
     def test_of_equally_frequent_lengths_the_longer_are_taken(self):
-        assert select(CORPUS[:2]).lengths == (3, 4)
+        assert select(CORPUS[:2], number=1).lengths == (3, 4)
+
+    @pytest.mark.parametrize(("number", "frequent", "mixed"), [(1000, 99, True), (1000, 100, False), (50, 50, False)])
+    def test_auto_goes_over_to_mixed_lengths_where_few_pairs_have_the_same(self, number, frequent, mixed):
+        pairs = [("a b", "x y")] * frequent + [("a", "x " * n) for n in range(1, 10)]
+        if mixed:
+            with pytest.warns(UserWarning, match="only 99 of 108 pairs have the most frequent lengths, 3 source"):
+                assert select(pairs, number=number).lengths is None
+        else:
+            assert select(pairs, number=number).lengths == (3, 3)
 
 
 def test_number_of_them_is_drawn_by_seed():
@@ -71,7 +80,7 @@ def test_number_of_them_is_drawn_by_seed():
 
 def test_too_few_pairs_are_all_taken_and_said():
     with pytest.warns(UserWarning, match="4 pairs with 3 source and 3 target tokens, fewer than the 5 asked for"):
-        assert len(select(number=5).pairs) == 4
+        assert len(select(lengths=(3, 3), number=5).pairs) == 4
 
 
 def test_what_is_read_from_files_keeps_its_numbers(tmp_path):
