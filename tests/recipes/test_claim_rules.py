@@ -13,7 +13,7 @@ from claims.one_model import (
     source_drops_at_end,
 )
 from claims.training import Training, contributions_converge_early, doublings, training_has_stages
-from simulated_claims import CASES, SIMULATIONS, applies
+from simulated_claims import CASES, SIMULATIONS, World, applies
 
 # ---- how often they err
 
@@ -44,6 +44,16 @@ def test_effects_of_the_minimum_size_seldom_hold(claim: str) -> None:
 def test_claims_that_are_not_true_do_not_hold(claim: str, case: str) -> None:
     if applies(claim, case):
         assert count(claim, case, 12)["holds"] == 0
+
+
+@pytest.mark.parametrize("claim", ["C1", "C2", "C4", "C5", "C6", "C7"])
+def test_true_claims_are_found_where_lengths_are_mixed(claim: str) -> None:
+    found = []
+    for number in range(10):
+        world = World(np.random.default_rng(number), "true")
+        world.lengths = world.rng.integers(8, 33, world.sentences)
+        found.append(SIMULATIONS[claim](world).verdict)
+    assert found.count("holds") >= 9
 
 
 def test_the_tables_have_all_claims(capsys: pytest.CaptureFixture[str]) -> None:
