@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -99,8 +101,6 @@ class ContributionCallback(TrainerCallback):
 
 def _means(results: Contributions | list[Contributions]) -> dict[str, float]:
     assert isinstance(results, list)
-    long = [c for c in results if len(c.source_total) > 1]
-    quantities = ("source_total", "source_entropy", "target_entropy")
-    if not long:
-        return {}
-    return {name: float(torch.stack([getattr(c, name)[1:].mean() for c in long]).mean()) for name in quantities}
+    means = [c.mean() for c in results]
+    defined = {name: [mean[name] for mean in means if not math.isnan(mean[name])] for name in means[0]}
+    return {name: statistics.fmean(values) for name, values in defined.items() if values}
