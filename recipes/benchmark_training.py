@@ -50,9 +50,11 @@ from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import TokenBudgetBatchSampler, collate
 from hf_lrp.training.encoding import encode_pairs
 from hf_lrp.training.minimum_risk import MinimumRiskSettings, minimum_risk_step
+from hf_lrp.training.minimum_risk_arguments import MinimumRiskTrainingArguments
+from hf_lrp.training.minimum_risk_trainer import MinimumRiskTrainer
 from hf_lrp.training.monitoring import ContributionCallback
 from hf_lrp.training.risks import negative_sentence_bleu
-from hf_lrp.training.tokenization import marian_config
+from hf_lrp.training.tokenization import translation_config
 from hf_lrp.training.trainer import TranslationTrainer
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -76,7 +78,9 @@ def prepare(number: int, path: Path | None) -> Material:
     """The embedded model, a new one with its vocabulary, and so many pairs."""
     trained, tokenizer = load_checkpoint(None)
     torch.manual_seed(SEED)
-    untrained = MarianMTModel(marian_config(tokenizer, **read_config(CONFIGS / "tatoeba-mini-base.yaml")["model"]))
+    untrained = MarianMTModel(
+        translation_config(tokenizer, **read_config(CONFIGS / "tatoeba-mini-base.yaml")["model"])
+    )
     if path is None:
         rows = [{"source": s, "target": t, "example": n} for n, (s, t) in enumerate(toy_pairs(number, SEED))]
         texts = Dataset.from_list(rows)
@@ -107,7 +111,10 @@ def build_trainers(material: Material, folder: str, updates: int) -> dict[str, S
         output_dir=folder, max_steps=updates, **{name: training[name] for name in names}, **QUIET, **SAME
     )
     ours = TranslationTrainer(
-        copy.deepcopy(material.untrained), arguments, material.encoded, tokenizer=material.tokenizer
+        copy.deepcopy(material.untrained),
+        arguments,
+        train_dataset=material.encoded,
+        processing_class=material.tokenizer,
     )
     model = copy.deepcopy(material.untrained)
     model.accepts_loss_kwargs = False  # Marian takes any argument, so that Trainer believes it scales its loss
@@ -227,15 +234,15 @@ def _cut(ids: Tensor, limit: int, end: int) -> Tensor:
 def compare_minimum_risk(material: Material, batches: int, repeats: int) -> dict[str, Any]:
     """Micro-batches of the mini config, forward and backward, in both ways."""
     training = read_config(CONFIGS / "tatoeba-mini-mrt.yaml")["training"]
-    number, alpha = training["candidates"], training["sharpness"]
+    number, alpha = training["candidates"], training["alpha"]
     model = copy.deepcopy(material.trained).train()
     rows = [
         material.encoded.select(b).to_list() for b in islice(sampler(material, training["device_tokens"]), batches)
     ]
     special = (model.config.pad_token_id, model.config.decoder_start_token_id)
     inputs = [collate(batch, *special) for batch in rows]
-    chunk_tokens = TranslationTrainingArguments.scoring_tokens  # what the trainer takes unless it is told
-    settings = MinimumRiskSettings(number=number, alpha=alpha, chunk_tokens=chunk_tokens)
+    chunk_tokens = MinimumRiskTrainingArguments.scoring_tokens  # what the trainer takes unless it is told
+    settings = MinimumRiskSettings(candidates=number, alpha=alpha, chunk_tokens=chunk_tokens)
     distinct = []
 
     def ours() -> None:
@@ -260,7 +267,7 @@ def compare_minimum_risk(material: Material, batches: int, repeats: int) -> dict
     }
 
 
-class TimedTrainer(TranslationTrainer):
+class TimedTrainer(MinimumRiskTrainer):
     """Counts sentences, and the seconds of backward passes."""
 
     sentences = 0
@@ -284,9 +291,9 @@ class TimedTrainer(TranslationTrainer):
 def divide_minimum_risk(material: Material, updates: int) -> dict[str, float]:
     """Shares of the time of minimum risk training as the mini config has it, optimizer and all."""
     training = read_config(CONFIGS / "tatoeba-mini-mrt.yaml")["training"]
-    names = ("objective", "candidates", "sharpness", "source_tokens", "device_tokens")
+    names = ("candidates", "alpha", "source_tokens", "device_tokens")
     with tempfile.TemporaryDirectory() as folder:
-        arguments = TranslationTrainingArguments(
+        arguments = MinimumRiskTrainingArguments(
             output_dir=folder,
             max_steps=updates,
             logging_steps=updates,
@@ -295,7 +302,7 @@ def divide_minimum_risk(material: Material, updates: int) -> dict[str, float]:
             **SAME,
         )
         model = copy.deepcopy(material.trained)
-        trainer = TimedTrainer(model, arguments, material.encoded, tokenizer=material.tokenizer)
+        trainer = TimedTrainer(model, arguments, train_dataset=material.encoded, processing_class=material.tokenizer)
         trainer.time_backward()
         total = trainer.train().metrics["train_runtime"]
     log = next(log for log in trainer.state.log_history if "sampling_seconds" in log)

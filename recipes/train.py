@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +23,56 @@ from tqdm.auto import tqdm
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    MarianMTModel,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     set_seed,
 )
 
-from hf_lrp.data.checkpoints import last_whole_checkpoint, latest_checkpoints
+from hf_lrp.data.checkpoints import whole_checkpoints
 from hf_lrp.data.files import write_atomically
-from hf_lrp.data.pairs import hold_out, load_pairs, nested_subset
-from hf_lrp.training.arguments import TranslationTrainingArguments
-from hf_lrp.training.averaging import average_checkpoints
-from hf_lrp.training.encoding import encode_pairs
-from hf_lrp.training.monitoring import ContributionCallback
-from hf_lrp.training.tokenization import marian_config, train_tokenizer
-from hf_lrp.training.trainer import TranslationTrainer, is_finished
+from hf_lrp.training import (
+    ContributionCallback,
+    MinimumRiskTrainer,
+    TranslationTrainer,
+    TranslationTrainingArguments,
+    average_checkpoints,
+    encode_pairs,
+    hold_out,
+    is_finished,
+    last_whole_checkpoint,
+    latest_checkpoints,
+    load_pairs,
+    nested_subset,
+    train_tokenizer,
+    translation_config,
+)
+from hf_lrp.training.scores import corpus_scores
 
+# By tag of YAML, what it looks like and its first characters.
+_RESOLVED = {
+    "tag:yaml.org,2002:bool": (r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    "tag:yaml.org,2002:float": (r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$", "-+.0123456789"),
+}
 BEAMS = 4
+TRAINERS: dict[str, type[TranslationTrainer]] = {"mle": TranslationTrainer, "mrt": MinimumRiskTrainer}
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2: `no` is a text and `1e-5` a number, which YAML 1.1 has the other way round."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _RESOLVED]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, (_pattern, _first) in _RESOLVED.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(_pattern), list(_first))
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """A config, on top of the one that it names as its base."""
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except FileNotFoundError:
         known = ", ".join(sorted(file.name for file in (Path(__file__).parent / "configs").glob("*.yaml")))
         raise SystemExit(f"There is no config {path}. In recipes/configs: {known}.") from None
@@ -69,7 +98,7 @@ def with_settings(config: dict[str, Any], settings: list[str]) -> dict[str, Any]
         names = path.split(".")
         if not _ or not all(names):
             raise SystemExit(f"--set takes section.name=value, got {setting!r}.")
-        change: Any = yaml.safe_load(value)
+        change: Any = yaml.load(value, _Loader)
         for name in reversed(names):
             change = {name: change}
         config = merge(config, change)
@@ -87,6 +116,21 @@ def prepare_data(config: dict[str, Any], seed: int) -> tuple[Any, Any, Any]:
     return train, validation, test
 
 
+def prepare_arguments(
+    config: dict[str, Any], output: Path
+) -> tuple[type[TranslationTrainer], TranslationTrainingArguments]:
+    """The trainer of the config's objective, and its arguments."""
+    settings = dict(config["training"])
+    objective = settings.pop("objective", "mle")
+    if objective not in TRAINERS:
+        raise SystemExit(f"training.objective must be one of {', '.join(TRAINERS)}, got {objective!r}.")
+    trainer = TRAINERS[objective]
+    unknown = settings.keys() - {each.name for each in fields(trainer.arguments_class) if each.init}
+    if unknown:
+        raise SystemExit(f"Unknown settings of training with objective {objective}: {', '.join(sorted(unknown))}.")
+    return trainer, trainer.arguments_class(output_dir=str(output), **settings)
+
+
 def prepare_model(config: dict[str, Any], train: Any, output: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model to start from and its tokenizer: a trained one, or a new one and a tokenizer trained on the data."""
     if config.get("start_from"):
@@ -102,13 +146,11 @@ def prepare_model(config: dict[str, Any], train: Any, output: Path) -> tuple[Pre
             tokenizer.save_pretrained(partial)
             partial.rename(folder)
         tokenizer = AutoTokenizer.from_pretrained(folder)
-    return MarianMTModel(marian_config(tokenizer, **config["model"])), tokenizer
+    return AutoModelForSeq2SeqLM.from_config(translation_config(tokenizer, **config["model"])), tokenizer
 
 
 def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test: Any) -> dict[str, Any]:
     """BLEU and chrF of beam search on text pairs, detokenised."""
-    import sacrebleu
-
     sources, references = list(test["source"]), list(test["target"])
     order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
     written: dict[int, str] = {}
@@ -122,11 +164,8 @@ def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test: Any)
             output = model.generate(input_ids=ids, attention_mask=mask, num_beams=BEAMS, max_new_tokens=128)
         written |= dict(zip(numbers, tokenizer.batch_decode(output, skip_special_tokens=True), strict=True))
     translations = [written[number] for number in range(len(sources))]
-    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
     return {
-        "bleu": bleu.corpus_score(translations, [references]).score,
-        "chrf": chrf.corpus_score(translations, [references]).score,
-        "signature": str(bleu.get_signature()),
+        **corpus_scores(translations, references),
         "sentences": len(references),
         "beams": BEAMS,
         "examples": [list(row) for row in zip(sources[:10], references[:10], translations[:10], strict=True)],
@@ -136,7 +175,7 @@ def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test: Any)
 def finish(output: Path, number: int, device: torch.device, tokenizer: PreTrainedTokenizerBase, test: Any) -> None:
     """Average the latest checkpoints of a run and score the result."""
     averaged = output / "averaged"
-    number = min(number, len(list(output.glob("checkpoint-*"))))
+    number = min(number, len(whole_checkpoints(output)))
     average_checkpoints(latest_checkpoints(output, number), averaged, overwrite=True)
     model = AutoModelForSeq2SeqLM.from_pretrained(averaged, dtype=torch.float32).to(device)
     results = score(model, tokenizer, test)
@@ -146,7 +185,7 @@ def finish(output: Path, number: int, device: torch.device, tokenizer: PreTraine
 
 def run(config: dict[str, Any], output: Path) -> None:
     """Train, average, score."""
-    arguments = TranslationTrainingArguments(output_dir=str(output), **config["training"])
+    trainer_class, arguments = prepare_arguments(config, output)
     set_seed(arguments.seed)
     output.mkdir(parents=True, exist_ok=True)
     with PartialState().main_process_first():  # the others find it in the cache
@@ -156,7 +195,7 @@ def run(config: dict[str, Any], output: Path) -> None:
     with PartialState().main_process_first():
         encoded, report = encode_pairs(train, tokenizer, **limits)
         held_out, _ = encode_pairs(validation, tokenizer, **limits)
-    trainer = TranslationTrainer(model, arguments, encoded, held_out, tokenizer=tokenizer)
+    trainer = trainer_class(model, arguments, train_dataset=encoded, eval_dataset=held_out, processing_class=tokenizer)
     settings = config.get("contributions")
     if settings:
         sample = validation.select(range(min(settings["sentences"], len(validation))))

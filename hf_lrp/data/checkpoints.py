@@ -9,8 +9,24 @@ from pathlib import Path
 
 from hf_lrp.data.json_files import read_json
 
-COMPLETE = "complete"
 TRAINER_STATE = "trainer_state.json"
+INCOMPLETE = "incomplete"  # a mark in the folder of a checkpoint that is being written, or was when training stopped
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a checkpoint was written to its end: `Trainer` writes its state last, and ours marks what it begins."""
+    return (folder / TRAINER_STATE).is_file() and not (folder / INCOMPLETE).exists()
+
+
+def mark_incomplete(folder: Path) -> None:
+    """Say that a checkpoint is going to be written, also into a folder that an earlier run has left."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / INCOMPLETE).touch()
+
+
+def mark_whole(folder: Path) -> None:
+    """Say that a checkpoint has been written."""
+    (folder / INCOMPLETE).unlink(missing_ok=True)
 
 
 def latest_checkpoints(run_folder: str | os.PathLike[str], number: int) -> list[Path]:
@@ -34,18 +50,20 @@ def whole_checkpoints(run_folder: str | os.PathLike[str]) -> dict[int, Path]:
     steps = {}
     for folder in sorted(Path(run_folder).glob("checkpoint-*")):
         match = re.fullmatch(r"checkpoint-(\d+)", folder.name)
-        if match and (folder / TRAINER_STATE).is_file():
+        if match and is_whole(folder):
             steps[int(match[1])] = folder
             continue
-        reason = f"it has no {TRAINER_STATE}, which Trainer writes last" if match else "its name has no step"
+        reason = "its name has no step"
+        if match:
+            reason = f"it was not written to its end (no {TRAINER_STATE}, or marked as {INCOMPLETE})"
         warnings.warn(f"hf_lrp: {folder} is left out: {reason}.", stacklevel=3)
     return steps
 
 
-def last_whole_checkpoint(run: str | os.PathLike[str]) -> Path | None:
+def last_whole_checkpoint(run_folder: str | os.PathLike[str]) -> Path | None:
     """The latest checkpoint of a run that was written to its end, or None."""
-    folders = [folder for folder in Path(run).glob("checkpoint-*") if (folder / COMPLETE).is_file()]
-    return max(folders, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+    steps = whole_checkpoints(run_folder)
+    return steps[max(steps)] if steps else None
 
 
 def step_of(folder: Path) -> int:

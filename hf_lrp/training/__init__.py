@@ -1,1 +1,75 @@
 """Training of translation models: maximum likelihood, word dropout, minimum risk."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hf_lrp.data.checkpoints import last_whole_checkpoint, latest_checkpoints
+    from hf_lrp.data.pairs import hold_out, load_pairs, nested_subset
+    from hf_lrp.training.arguments import TranslationTrainingArguments
+    from hf_lrp.training.averaging import average_checkpoints
+    from hf_lrp.training.encoding import encode_pairs
+    from hf_lrp.training.minimum_risk_arguments import MinimumRiskTrainingArguments
+    from hf_lrp.training.minimum_risk_trainer import MinimumRiskTrainer
+    from hf_lrp.training.monitoring import ContributionCallback
+    from hf_lrp.training.risks import Risk, TextRisk, negative_sentence_bleu
+    from hf_lrp.training.scores import TranslationScores
+    from hf_lrp.training.tokenization import train_tokenizer, translation_config
+    from hf_lrp.training.trainer import TranslationTrainer, is_finished
+
+__all__ = [
+    "ContributionCallback",
+    "MinimumRiskTrainer",
+    "MinimumRiskTrainingArguments",
+    "Risk",
+    "TextRisk",
+    "TranslationScores",
+    "TranslationTrainer",
+    "TranslationTrainingArguments",
+    "average_checkpoints",
+    "encode_pairs",
+    "hold_out",
+    "is_finished",
+    "last_whole_checkpoint",
+    "latest_checkpoints",
+    "load_pairs",
+    "negative_sentence_bleu",
+    "nested_subset",
+    "train_tokenizer",
+    "translation_config",
+]
+
+# Imported on first use, with torch and transformers.
+_MODULES = {
+    "ContributionCallback": "training.monitoring",
+    "MinimumRiskTrainer": "training.minimum_risk_trainer",
+    "MinimumRiskTrainingArguments": "training.minimum_risk_arguments",
+    "Risk": "training.risks",
+    "TextRisk": "training.risks",
+    "TranslationScores": "training.scores",
+    "TranslationTrainer": "training.trainer",
+    "TranslationTrainingArguments": "training.arguments",
+    "average_checkpoints": "training.averaging",
+    "encode_pairs": "training.encoding",
+    "hold_out": "data.pairs",
+    "is_finished": "training.trainer",
+    "last_whole_checkpoint": "data.checkpoints",
+    "latest_checkpoints": "data.checkpoints",
+    "load_pairs": "data.pairs",
+    "negative_sentence_bleu": "training.risks",
+    "nested_subset": "data.pairs",
+    "train_tokenizer": "training.tokenization",
+    "translation_config": "training.tokenization",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"hf_lrp.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES])

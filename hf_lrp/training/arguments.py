@@ -1,13 +1,10 @@
-"""What a training run is told."""
+"""What training by maximum likelihood is told."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from transformers import Seq2SeqTrainingArguments
-
-OBJECTIVES = ("mle", "mrt")
-RISKS = ("bleu", "chrf")
 
 
 @dataclass
@@ -15,17 +12,19 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     """Those of `Seq2SeqTrainingArguments`, and the paper's. Defaults follow Voita et al. 2021.
 
     An update is `source_tokens // device_tokens` micro-batches, always the same ones: they are spread over the
-    processes there are, and `gradient_accumulation_steps` follows from their number.
+    processes there are. So `per_device_train_batch_size` and `gradient_accumulation_steps` are not for you to set.
     """
 
-    objective: str = field(
-        default="mle", metadata={"help": "mle: maximum likelihood; mrt: minimum risk, from a trained model."}
-    )
     source_tokens: int = field(default=16_000, metadata={"help": "Source tokens per update, over all processes."})
-    device_tokens: int = field(default=4_000, metadata={"help": "Source tokens per micro-batch, padding included."})
+    device_tokens: int = field(default=4_000, metadata={"help": "Source tokens per micro-batch."})
     stream_buffer: int = field(
         default=100_000, metadata={"help": "Pairs of a streamed corpus that are sorted by length at a time."}
     )
+    source_column: str = field(
+        default="source",
+        metadata={"help": "Of data sets with text: the column of sources, or their language in `translation`."},
+    )
+    target_column: str = field(default="target", metadata={"help": "The same for targets."})
     schedule_scale: float | None = field(
         default=None,
         metadata={
@@ -40,60 +39,82 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     word_dropout_token: str | None = field(
         default=None, metadata={"help": "What replaces a token, for example <unk>; default: a random token."}
     )
-    candidates: int = field(default=50, metadata={"help": "Samples per sentence in minimum risk training."})
-    sharpness: float = field(default=0.005, metadata={"help": "alpha of minimum risk training: P^alpha."})
-    risk: str = field(default="bleu", metadata={"help": f"Negative sentence score on candidates: {', '.join(RISKS)}."})
-    scoring_tokens: int = field(
-        default=16_000, metadata={"help": "Candidate tokens whose activations are kept; bounds the memory."}
-    )
     save_also: list[int] = field(
         default_factory=list,
         metadata={"help": "Updates after which a checkpoint is saved besides save_steps, for timelines of training."},
     )
     adam_beta2: float = field(default=0.98, metadata={"help": "The paper's."})
     adam_epsilon: float = field(default=1e-9, metadata={"help": "The paper's."})
+    max_grad_norm: float = field(default=0.0, metadata={"help": "The paper clips no gradients."})
     label_smoothing_factor: float = field(default=0.1, metadata={"help": "The paper's."})
     remove_unused_columns: bool = field(default=False, metadata={"help": "The collator needs columns of its own."})
 
     def __post_init__(self) -> None:
-        _require(self.objective in OBJECTIVES, f"objective must be one of {OBJECTIVES}, got {self.objective!r}.")
-        _require(self.risk in RISKS, f"risk must be one of {RISKS}, got {self.risk!r}.")
         for name in ("source_word_dropout", "target_word_dropout"):
-            _require(
-                0 <= getattr(self, name) < 1, f"{name} must be at least 0 and below 1, got {getattr(self, name)}."
-            )
-        _require(
+            require(0 <= getattr(self, name) < 1, f"{name} must be at least 0 and below 1, got {getattr(self, name)}.")
+        require(
             0 < self.device_tokens <= self.source_tokens,
             f"device_tokens ({self.device_tokens}) must be positive and at most source_tokens ({self.source_tokens}).",
         )
-        _require(self.stream_buffer > 0, f"stream_buffer must be positive, got {self.stream_buffer}.")
-        _require(all(step > 0 for step in self.save_also), f"save_also must be positive, got {self.save_also}.")
-        if self.schedule_scale is not None:
-            self.learning_rate = 1.0
+        require(self.stream_buffer > 0, f"stream_buffer must be positive, got {self.stream_buffer}.")
+        require(all(step > 0 for step in self.save_also), f"save_also must be positive, got {self.save_also}.")
+        self._set_rate()
         super().__post_init__()
-        _require(not self.remove_unused_columns, "remove_unused_columns must be false: examples carry their number.")
-        _require(
+        require(not self.remove_unused_columns, "remove_unused_columns must be false: examples carry their number.")
+        require(
             self.n_gpu <= 1,
             f"There are {self.n_gpu} devices in one process. Start one process per device: accelerate launch.",
         )
-        self.gradient_accumulation_steps = self._accumulation()
+        self._set_sizes()
 
     @property
     def batches_per_update(self) -> int:
         """Micro-batches in an update, over all processes."""
         return max(1, round(self.source_tokens / self.device_tokens))
 
-    def _accumulation(self) -> int:
+    def _set_rate(self) -> None:
+        """The schedule of the paper multiplies an optimizer's rate of 1."""
+        if self.schedule_scale is None:
+            return
+        require(
+            self.warmup_steps is not None and self.warmup_steps > 0,
+            "schedule_scale needs warmup_steps, the updates until the learning rate is highest; the paper has 16000.",
+        )
+        require(
+            self.learning_rate in (_default(self, "learning_rate"), 1.0),
+            f"schedule_scale and learning_rate ({self.learning_rate}) are both given: leave one of them out.",
+        )
+        self.learning_rate = 1.0
+
+    def _set_sizes(self) -> None:
+        """What `Trainer` has to know of updates; an error if it was told something else."""
         steps, rest = divmod(self.batches_per_update, self.world_size)
-        _require(
+        require(
             rest == 0,
             f"An update has {self.batches_per_update} micro-batches (source_tokens / device_tokens = "
             f"{self.source_tokens} / {self.device_tokens}), which {self.world_size} processes cannot share equally. "
             "Change device_tokens, or the number of processes.",
         )
-        return steps
+        derived = {"per_device_train_batch_size": None, "gradient_accumulation_steps": steps}
+        for name, value in derived.items():
+            given = getattr(self, name)
+            require(
+                given in (_default(self, name), value),
+                f"{name}={given} has no effect: micro-batches are made of device_tokens ({self.device_tokens}) source "
+                f"tokens, updates of source_tokens ({self.source_tokens}). Set these, and leave {name} out.",
+            )
+        require(
+            not self.auto_find_batch_size,
+            "auto_find_batch_size has no effect: if memory is short, lower device_tokens.",
+        )
+        self.gradient_accumulation_steps = steps
 
 
-def _require(condition: bool, message: str) -> None:
+def require(condition: bool, message: str) -> None:
+    """An error with this message unless the condition holds."""
     if not condition:
         raise ValueError(message)
+
+
+def _default(arguments: object, name: str) -> object:
+    return next(each.default for each in fields(arguments) if each.name == name)  # type: ignore[arg-type]

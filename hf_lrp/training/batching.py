@@ -12,16 +12,19 @@ from torch.utils.data import Sampler
 
 from hf_lrp.data.configs import IGNORED_LABEL
 
-TARGET_FACTOR = 1.5  # a micro-batch has up to this many times as many target tokens as its budget of source tokens
+PADDED_FACTOR = 1.2  # a micro-batch has up to this many times its budget of source tokens if padding counts,
+TARGET_FACTOR = 1.6  # and up to this many times as many target tokens, padding included
+_ATTEMPTS = 4  # to give micro-batches their budget on average
 
 
 class TokenBudgetBatchSampler(Sampler[list[int]]):
     """Index lists of micro-batches, a function of the seed and the epoch only.
 
     Sentences are sorted by source length, then target length, both rounded up by at most an eighth, with ties in
-    random order, and the sorted list is cut into micro-batches. With padding, a micro-batch has at most `tokens`
-    source tokens and `TARGET_FACTOR * tokens` target tokens. Since sorted lengths are the same in every epoch, so is
-    the number of micro-batches, while their sentences and order change.
+    random order, and the sorted list is cut into micro-batches of `tokens` source tokens on average, padding not
+    counted. Memory is bounded: with padding, a micro-batch has at most `PADDED_FACTOR * tokens` source tokens and
+    `TARGET_FACTOR * tokens` target tokens. Since sorted lengths are the same in every epoch, so is the number of
+    micro-batches, while their sentences and order change.
 
     An update is `batches_per_update` consecutive micro-batches. The largest micro-batches are halved until their
     number is a multiple of that: every sentence is in every epoch once, and no update is incomplete. On W processes
@@ -29,7 +32,7 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
 
     Args:
         source_lengths, target_lengths: tokens of each sentence, [sentences].
-        tokens: budget of source tokens of a micro-batch, with padding.
+        tokens: source tokens of a micro-batch.
         batches_per_update: number of processes times accumulation steps.
 
     Raises:
@@ -49,11 +52,11 @@ class TokenBudgetBatchSampler(Sampler[list[int]]):
         seed: int,
     ) -> None:
         sources, targets = np.asarray(source_lengths), np.asarray(target_lengths)
-        target_tokens = int(TARGET_FACTOR * tokens)
-        _check(sources, targets, tokens, target_tokens, batches_per_update)
+        _check(sources, targets, tokens, int(TARGET_FACTOR * tokens), batches_per_update)
         cells, shapes = _cells(sources, targets)
         counts = np.bincount(cells, minlength=len(shapes))
-        batch_ends = _cut(counts, shapes, tokens, target_tokens)
+        means = np.bincount(cells, sources, minlength=len(shapes)) / np.maximum(counts, 1)
+        batch_ends = _cut_into(int(sources.sum()) / tokens, counts, means, shapes, tokens)
         self._batch_ends = _halve_until_multiple(batch_ends, batches_per_update)
         self._cell_ends = np.cumsum(counts)[counts > 1]
         self._cell_starts = self._cell_ends - counts[counts > 1]
@@ -89,24 +92,28 @@ def collate(
     """Tensors of a micro-batch, padded on the right.
 
     Args:
-        features: `input_ids` and `labels`, both with the end of the sentence, and the number `example`.
+        features: `input_ids` and `labels`, both with the end of the sentence, and the number `example`. Sentences that
+            are only to be translated have neither labels nor numbers.
 
     Returns:
         `input_ids`, `attention_mask` [batch, source]; `labels` (-100 where there is none), `decoder_input_ids` (the
         start token, then all labels but the last) [batch, target]; `example` [batch]; all int64.
     """
     input_ids, attention_mask = _pad([feature["input_ids"] for feature in features], pad_token_id)
-    labels, label_mask = _pad([feature["labels"] for feature in features], IGNORED_LABEL)
-    decoder_input_ids = torch.full_like(labels, decoder_start_token_id)
-    decoder_input_ids[:, 1:] = labels[:, :-1]
-    decoder_input_ids[~label_mask] = pad_token_id
-    return {
-        "input_ids": input_ids,
-        "attention_mask": attention_mask.long(),
-        "labels": labels,
-        "decoder_input_ids": decoder_input_ids,
-        "example": torch.tensor([int(feature["example"]) for feature in features]),
-    }
+    tensors = {"input_ids": input_ids, "attention_mask": attention_mask.long()}
+    if "labels" in features[0]:
+        labels, _ = _pad([feature["labels"] for feature in features], IGNORED_LABEL)
+        tensors |= {"labels": labels, "decoder_input_ids": shift_right(labels, pad_token_id, decoder_start_token_id)}
+    if "example" in features[0]:
+        tensors["example"] = torch.tensor([int(feature["example"]) for feature in features])
+    return tensors
+
+
+def shift_right(labels: Tensor, pad_token_id: int, decoder_start_token_id: int) -> Tensor:
+    """The decoder's input, [batch, target]: the start token, then all labels but the last."""
+    inputs = torch.full_like(labels, decoder_start_token_id)
+    inputs[:, 1:] = labels[:, :-1]
+    return inputs.masked_fill(labels == IGNORED_LABEL, pad_token_id)
 
 
 def _pad(rows: Sequence[Sequence[int]], value: int) -> tuple[Tensor, Tensor]:
@@ -164,22 +171,46 @@ def _ranks(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return ranks[lengths - 1], limits
 
 
-def _cut(counts: np.ndarray, shapes: np.ndarray, tokens: int, target_tokens: int) -> np.ndarray:
-    """Where micro-batches end if as many sentences as fit are taken, cell after cell."""
+def _cut_into(number: float, counts: np.ndarray, means: np.ndarray, shapes: np.ndarray, tokens: int) -> np.ndarray:
+    """Where micro-batches end, of which there are about so many.
+
+    Some are full before they have their source tokens, because of their padding or of long targets: others get more.
+    """
+    limits = int(PADDED_FACTOR * tokens), int(TARGET_FACTOR * tokens)
+    budget = float(tokens)
+    for _ in range(_ATTEMPTS):
+        ends = _cut(counts, means, shapes, budget, *limits)
+        if len(ends) <= np.ceil(number):
+            break
+        budget = min(budget * len(ends) / number, limits[0])
+    return ends
+
+
+def _cut(
+    counts: np.ndarray, means: np.ndarray, shapes: np.ndarray, budget: float, source_limit: int, target_limit: int
+) -> np.ndarray:
+    """Where micro-batches end if as many sentences as fit are taken, cell after cell.
+
+    Of each cell, [cells]: `counts`, its sentences, and `means`, their source tokens on average; `shapes` [cells, 2].
+    The budget is of these tokens; the limits count padding.
+    """
     ends = []
     position = start = longest_source = longest_target = 0
+    free = budget
     for cell in np.flatnonzero(counts).tolist():
-        left, (source, target) = int(counts[cell]), shapes[cell].tolist()
+        left, mean, (source, target) = int(counts[cell]), float(means[cell]), shapes[cell].tolist()
         while left:
             longest_source, longest_target = max(longest_source, source), max(longest_target, target)
-            capacity = max(1, min(tokens // longest_source, target_tokens // longest_target))
-            taken = min(left, capacity - (position - start))
-            if taken <= 0:
+            capacity = min(source_limit // longest_source, target_limit // longest_target) - (position - start)
+            taken = min(left, capacity, round(free / mean))
+            if taken <= 0 and position > start:
                 ends.append(position)
-                start, longest_source, longest_target = position, 0, 0
+                start, longest_source, longest_target, free = position, 0, 0, budget
                 continue
+            taken = max(taken, 1)
             position += taken
             left -= taken
+            free -= taken * mean
     return np.array([*ends, position])
 
 

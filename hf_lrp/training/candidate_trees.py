@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from hf_lrp.data.configs import position_limit, require_start_token
+from hf_lrp.training.candidates import never_drawn
 
 _ROW = 96  # nodes of a row, unless one candidate has more: longer rows share more, shorter ones attend to less
 _EVEN = 0.9  # within a chunk, the shortest row has at least this share of the longest one's nodes,
@@ -177,7 +178,7 @@ def _score_chunk(model: PreTrainedModel, states: Tensor, mask: Tensor, trees: Se
     length = inputs.shape[1]
     edges = [(row * length + node, token) for row, tree in enumerate(trees) for node, token in tree.edges]
     node, token = torch.tensor(edges, device=states.device).unbind(1)
-    found = edge_log_probabilities(output.logits.flatten(0, 1), node, token)
+    found = edge_log_probabilities(output.logits.flatten(0, 1), node, token, never_drawn(model))
     return torch.cat([found, found.new_zeros(1)])[_paths(trees).to(states.device)].sum(-1)
 
 
@@ -226,10 +227,13 @@ def _paths(trees: Sequence[Tree]) -> Tensor:
     return pad_sequence(paths, batch_first=True, padding_value=edges)
 
 
-def edge_log_probabilities(logits: Tensor, node: Tensor, token: Tensor) -> Tensor:
-    """Log-probability of each token [E] at its node [E], by logits [nodes, V], at least in float32."""
+def edge_log_probabilities(logits: Tensor, node: Tensor, token: Tensor, excluded: int | None) -> Tensor:
+    """Log-probability of each token [E] at its node [E], by logits [nodes, V], at least in float32.
+
+    ``excluded``: a token that has no probability, as it is never drawn either.
+    """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return cast(Tensor, _LogProbabilities.apply(logits, node, token))
+    return cast(Tensor, _LogProbabilities.apply(logits, node, token, excluded))
 
 
 class _LogProbabilities(torch.autograd.Function):
@@ -237,14 +241,19 @@ class _LogProbabilities(torch.autograd.Function):
     and one instead of two in the backward pass: nothing else in a step is as large."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, node: Tensor, token: Tensor) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, node: Tensor, token: Tensor, excluded: int | None) -> Tensor:
         total = logits.logsumexp(-1)
+        if excluded is not None:  # log(Σ - e^x) = log Σ + log(1 - e^(x - log Σ)), without another copy of the logits
+            total = total + torch.log(-torch.expm1(logits[:, excluded] - total))
         ctx.save_for_backward(logits, total, node, token)
+        ctx.excluded = excluded
         return logits[node, token] - total[node]
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         logits, total, node, token = ctx.saved_tensors
         out = torch.zeros_like(total).index_add_(0, node, gradients[0])  # through each node
         result = (logits - total[:, None]).exp_().mul_(-out[:, None])
-        return result.index_put_((node, token), gradients[0], accumulate=True), None, None
+        if ctx.excluded is not None:
+            result[:, ctx.excluded] = 0.0
+        return result.index_put_((node, token), gradients[0], accumulate=True), None, None, None

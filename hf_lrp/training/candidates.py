@@ -41,12 +41,12 @@ def sample_candidates(
     encoder_states: Tensor,
     attention_mask: Tensor,
     references: Sequence[Tensor],
-    number: int,
+    candidates: int,
     *,
     seed: int,
     max_rows: int = 8192,
 ) -> Candidates:
-    """Draw ``number`` translations of each source from the model's distribution, and put the reference in front.
+    """Draw so many translations of each source from the model's distribution, and put the reference in front.
 
     ``encoder_states`` [sources, S, d] with ``attention_mask`` [sources, S]; ``references``: ids [T] with the
     end-of-sentence token. Plain sampling: no temperature, no truncation of the distribution, nothing from the
@@ -55,14 +55,14 @@ def sample_candidates(
     it is scored as what was drawn. (T counts the end-of-sentence token, as in the code released with the paper.)
 
     The model runs in eval mode and gets its training flags back. The result is a function of the arguments only, and
-    neither uses nor changes the global random state. At most ``max_rows`` (or ``number``, if larger) samples grow at
-    a time; this does not change the result.
+    neither uses nor changes the global random state. At most ``max_rows`` (or ``candidates``, if larger) samples grow
+    at a time; this does not change the result.
     """
     limits = [_limit(model, len(reference)) for reference in references]
     generator = torch.Generator().manual_seed(seed)
-    uniform = torch.rand(max(limits), len(references), number, dtype=torch.float64, generator=generator)
+    uniform = torch.rand(max(limits), len(references), candidates, dtype=torch.float64, generator=generator)
     uniform = uniform.clamp(max=_BELOW_ONE)
-    size = max(1, max_rows // number)
+    size = max(1, max_rows // candidates)
     leaves: list[_Leaves] = []
     with torch.no_grad(), evaluating(model):
         for start in range(0, len(references), size):
@@ -144,9 +144,15 @@ def _allowed(model: PreTrainedModel, logits: Tensor, step: int) -> Tensor:
     forced = getattr(model.generation_config, "forced_bos_token_id", None)
     if step == 0 and forced is not None:
         return torch.full_like(logits, -torch.inf).index_fill_(1, torch.tensor(forced, device=logits.device), 0.0)
-    if model.config.pad_token_id is not None:
-        logits[:, model.config.pad_token_id] = -torch.inf
+    padding = never_drawn(model)
+    if padding is not None:
+        logits[:, padding] = -torch.inf
     return logits
+
+
+def never_drawn(model: PreTrainedModel) -> int | None:
+    """The token that no candidate has: padding."""
+    return model.config.pad_token_id
 
 
 def _draw(logits: Tensor, row: Tensor, uniform: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ def encode_pairs(
         stream = partial(_encoded_rows, pairs=pairs, encoder=encoder, report=report)
         # without features, whose check of every row would take longer than encoding it
         return import_datasets().IterableDataset.from_generator(stream), report
-    encoded = map_table(pairs, encoder, _features(_REASON, _HASH), encoder.fingerprint(), workers)
+    encoded = map_table(pairs, encoder, example_features(_REASON, _HASH), encoder.fingerprint(), workers)
     reasons = encoded.data["reason"].to_numpy().copy()
     fit = np.flatnonzero(reasons == _KEPT)
     _, first = np.unique(encoded.data["hash"].to_numpy()[fit], return_index=True)
@@ -107,7 +107,7 @@ def encode_pairs(
     return encoded.remove_columns(["reason", "hash"]).select(kept), report
 
 
-def _features(*further: tuple[str, str]) -> Any:
+def example_features(*further: tuple[str, str]) -> Any:
     """What an encoded pair consists of."""
     datasets = import_datasets()
     lists = {name: datasets.List(datasets.Value("int32")) for name in ("input_ids", "labels")}

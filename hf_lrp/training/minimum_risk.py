@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from accelerate.utils import extract_model_from_parallel
@@ -19,15 +19,15 @@ from transformers import PreTrainedModel
 
 from hf_lrp.data.configs import IGNORED_LABEL, require_end_tokens, require_start_token
 from hf_lrp.training.candidate_trees import edge_log_probabilities, score_candidates
-from hf_lrp.training.candidates import Candidates, sample_candidates
+from hf_lrp.training.candidates import Candidates, evaluating, never_drawn, sample_candidates
 from hf_lrp.training.risks import Risk, negative_sentence_bleu
 
 
 @dataclass(frozen=True)
 class MinimumRiskSettings:
-    """``number`` samples of each source, sharpness ``alpha``, the ``risk``, and tokens whose activations are kept."""
+    """Number of ``candidates``, sharpness ``alpha``, the ``risk``, and tokens whose activations are kept."""
 
-    number: int = 50
+    candidates: int = 50
     alpha: float = 0.005
     risk: Risk = negative_sentence_bleu
     chunk_tokens: int = 8192
@@ -63,9 +63,10 @@ class MinimumRiskStatistics:
 
 
 class MinimumRiskOutput(NamedTuple):
-    """``loss``: the risk summed over the batch's sentences, with gradients."""
+    """``expected_risks`` [sources], with gradients, and ``loss``, their sum."""
 
     loss: Tensor
+    expected_risks: Tensor
     statistics: MinimumRiskStatistics
 
 
@@ -75,9 +76,9 @@ def minimum_risk_step(
     """Sample candidates for a batch and return their expected risk.
 
     ``model`` may be wrapped for distributed training: the wrapper is called once, on sources and references; samples
-    are drawn and scored from the encoder states of that call, without the wrapper but in the same graph, so that one
-    backward pass has all gradients. ``batch``: as for `minimum_risk_loss`. The samples depend on ``seed``, the model
-    and the batch only (and through the encoder states on its dropout, if the model is in training mode).
+    are scored from the encoder states of that call, without the wrapper but in the same graph, so that one backward
+    pass has all gradients. In training mode, dropout is active in scoring, never in sampling: the samples depend on
+    ``seed``, the model and the batch only. ``batch``: as for `minimum_risk_loss`.
     """
     clock = _Clock()
     plain = _unwrap(model)
@@ -87,18 +88,18 @@ def minimum_risk_step(
     with clock("sampling"):
         candidates = sample_candidates(
             plain,
-            encoded.states.detach(),
+            _states_without_dropout(plain, batch) if plain.training else encoded.states.detach(),
             batch["attention_mask"],
             references,
-            settings.number,
+            settings.candidates,
             seed=seed,
             max_rows=settings.chunk_tokens,
         )
     with clock("risk"):
         risks = _risks(settings.risk, candidates.ids, require_end_tokens(plain))
     with clock("scoring"):
-        loss, statistics = _expected_risk(plain, encoded, candidates, risks, settings.alpha, settings.chunk_tokens)
-    return MinimumRiskOutput(loss, statistics + MinimumRiskStatistics(**clock.seconds))
+        expected, statistics = _expected_risk(plain, encoded, candidates, risks, settings.alpha, settings.chunk_tokens)
+    return MinimumRiskOutput(expected.sum(), expected, statistics + MinimumRiskStatistics(**clock.seconds))
 
 
 def minimum_risk_loss(
@@ -120,8 +121,8 @@ def minimum_risk_loss(
     drawn = Candidates([list(ids) for ids in candidates], [[1] * len(ids) for ids in candidates])
     with clock("scoring"):
         encoded = _run_references(model, batch, [ids[0] for ids in candidates])
-        loss, statistics = _expected_risk(_unwrap(model), encoded, drawn, risks, alpha, chunk_tokens)
-    return MinimumRiskOutput(loss, statistics + MinimumRiskStatistics(**clock.seconds))
+        expected, statistics = _expected_risk(_unwrap(model), encoded, drawn, risks, alpha, chunk_tokens)
+    return MinimumRiskOutput(expected.sum(), expected, statistics + MinimumRiskStatistics(**clock.seconds))
 
 
 class _Clock:
@@ -139,7 +140,15 @@ class _Clock:
 
 
 def _unwrap(model: nn.Module) -> PreTrainedModel:
-    return cast(PreTrainedModel, extract_model_from_parallel(model))
+    return cast(PreTrainedModel, extract_model_from_parallel(model, keep_torch_compile=False))
+
+
+def _states_without_dropout(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
+    """Encoder states [sources, S, d] to sample from; through the model itself, in whatever precision it runs."""
+    start = batch["input_ids"].new_full((len(batch["input_ids"]), 1), require_start_token(model))
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    with torch.no_grad(), evaluating(model):
+        return cast(Any, model)(**inputs, decoder_input_ids=start, use_cache=False).encoder_last_hidden_state
 
 
 def _references(batch: Mapping[str, Tensor]) -> list[Tensor]:
@@ -164,7 +173,9 @@ def _run_references(model: nn.Module, batch: Mapping[str, Tensor], references: S
         use_cache=False,
     )
     row, step = (labels != IGNORED_LABEL).nonzero(as_tuple=True)
-    found = edge_log_probabilities(output.logits.flatten(0, 1), row * labels.shape[1] + step, labels[row, step])
+    place = row * labels.shape[1] + step
+    excluded = never_drawn(_unwrap(model))
+    found = edge_log_probabilities(output.logits.flatten(0, 1), place, labels[row, step], excluded)
     log_probabilities = found.new_zeros(len(labels)).index_add(0, row, found)
     return _Encoded(log_probabilities, output.encoder_last_hidden_state, batch["attention_mask"])
 
@@ -204,22 +215,22 @@ def _expected_risk(
     alpha: float,
     chunk_tokens: int,
 ) -> tuple[Tensor, MinimumRiskStatistics]:
-    """The risk summed over sentences, and all statistics but the seconds."""
+    """The risk of each sentence, [sources], and all statistics but the seconds."""
     others = score_candidates(model, encoded.states, encoded.mask, candidates.ids, chunk_tokens=chunk_tokens)
     sharpened = torch.full((len(risks), max(map(len, risks))), -torch.inf).to(encoded.log_probabilities)
     sharpened[:, 0] = alpha * encoded.log_probabilities
     distribution = sharpened.index_put(others[1:], alpha * others.log_probabilities).softmax(-1)  # P̃
     padded = pad_sequence([torch.tensor(row, dtype=torch.float64) for row in risks], batch_first=True)
-    loss = (distribution * padded.to(distribution)).sum()
+    expected = (distribution * padded.to(distribution)).sum(-1)
     drawn = [
         [(-risk, n) for risk, n in zip(*pair, strict=True) if n] for pair in zip(risks, candidates.draws, strict=True)
     ]
     statistics = MinimumRiskStatistics(
         sentences=len(risks),
-        expected_risk=loss.item(),
+        expected_risk=expected.sum().item(),
         mean_bleu=sum(sum(bleu * n for bleu, n in row) / sum(n for _, n in row) for row in drawn),
         best_bleu=sum(max(bleu for bleu, _ in row) for row in drawn),
         distinct=sum(map(len, risks)),
         entropy=torch.special.entr(distribution.detach()).sum().item(),
     )
-    return loss, statistics
+    return expected, statistics

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from transformers import TrainerCallback
+from transformers import PreTrainedModel, TrainerCallback
 
 from hf_lrp.data.files import write_atomically
 from hf_lrp.explaining.explain import explain
@@ -26,7 +27,8 @@ class ContributionCallback(TrainerCallback):
     """Logs R(source) and the entropies of source and target contributions on a fixed sample, by prefix type.
 
     Values go to whatever the Trainer reports to, as `contributions/<prefix>/<quantity>`, and to a JSON-lines file for
-    the figure of training stages. After resuming, lines of steps that are trained again are replaced.
+    the figure of training stages. After resuming, lines of steps that are trained again are replaced. Contributions
+    are computed in float32, whatever training runs in; adapters are merged in a copy.
 
     Args:
         trainer: the trainer whose model is looked at.
@@ -55,29 +57,37 @@ class ContributionCallback(TrainerCallback):
         require_whole_parameters(trainer, "Looking at contributions while training")
         self._trainer, self._every, self._prefixes = trainer, every, tuple(prefixes)
         self._sources, self._targets = list(sources), list(targets)
+        self._latest: int | None = None  # the step of the latest look
         self._path = Path(trainer.args.output_dir) / "contributions.jsonl" if path is None else path
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
             self._keep_until(state.global_step)
         if state.global_step == 0:
-            self._look(state)
+            self._look(state, control)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step % self._every == 0 or state.global_step == state.max_steps:
-            self._look(state)
+            self._look(state, control)
 
-    def _look(self, state: Any) -> None:
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if control.should_training_stop and self._latest != state.global_step:  # stopped early
+            self._look(state, control)
+
+    def _look(self, state: Any, control: Any) -> None:
         values = self._measure() if state.is_world_process_zero else {}
         if state.is_world_process_zero:
             self._write([*self._lines(), {"step": state.global_step, "epoch": state.epoch or 0.0, **values}])
+        should_log = control.should_log
         self._trainer.log({f"contributions/{name}": value for name, value in values.items()})
+        control.should_log = should_log  # this step's loss is still to be logged
+        self._latest = state.global_step
 
     def _measure(self) -> dict[str, float]:
         """By prefix type and quantity, averages over sentences of averages over steps from the second on."""
         model, tokenizer = self._trainer.model, self._trainer.processing_class
         results = {}
-        with evaluating(model), torch.random.fork_rng():
+        with evaluating(model), _without_autocast(model), torch.random.fork_rng():
             for prefix in self._prefixes:
                 targets = None if prefix == "model" else self._targets
                 options: dict[str, Any] = {"num_beams": 1} if prefix == "model" else {}
@@ -97,6 +107,19 @@ class ContributionCallback(TrainerCallback):
     def _write(self, lines: list[dict[str, float]]) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+@contextmanager
+def _without_autocast(model: PreTrainedModel) -> Iterator[None]:
+    """The model's own forward pass inside, not that of mixed precision, which Accelerate puts on the model itself."""
+    wrapped: dict[str, Any] = {
+        name: vars(model).pop(name) for name in ("forward", "_original_forward") if name in vars(model)
+    }
+    try:
+        with torch.autocast(model.device.type, enabled=False):
+            yield
+    finally:
+        vars(model).update(wrapped)
 
 
 def _means(results: Contributions | list[Contributions]) -> dict[str, float]:

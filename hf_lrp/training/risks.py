@@ -14,11 +14,15 @@ from transformers import PreTrainedTokenizerBase
 # Lower is better.
 Risk = Callable[[Sequence[Sequence[int]], Sequence[int]], Sequence[float]]
 
+SMOOTHINGS = ("add-one", "released")
 _ORDERS = (1, 2, 3, 4)
+_FLOOR = 0.1  # what the released code counts in the place of no match
 _ERROR_RATES = frozenset({"ter", "wer", "cer"})  # metrics of which lower is better
 
 
-def negative_sentence_bleu(candidates: Sequence[Sequence[int]], reference: Sequence[int]) -> list[float]:
+def negative_sentence_bleu(
+    candidates: Sequence[Sequence[int]], reference: Sequence[int], *, smoothing: str = "add-one"
+) -> list[float]:
     """Minus the smoothed sentence BLEU of each candidate, between -1 (equal to the reference) and 0.
 
     With c and r the lengths of candidate and reference, m_n the number of the candidate's n-grams that are in the
@@ -27,22 +31,27 @@ def negative_sentence_bleu(candidates: Sequence[Sequence[int]], reference: Seque
         BLEU = min(1, exp(1 - r / c)) · (m_1 / t_1 · Π_{n=2..4} (m_n + 1) / (t_n + 1)) ^ (1/4),
 
     and 0 if no token of the candidate is in the reference. This is "add one for n > 1" (Lin & Och 2004), sacrebleu's
-    ``add-k`` with k = 1. The code released with the paper counts 0.1 for each m_n that is 0 instead.
+    ``add-k`` with k = 1. With ``smoothing="released"``, as in the code released with the paper, nothing is added, but
+    0.1 counted for each m_n that is 0, and 1 for each t_n that is 0.
     """
     counted = [Counter(_ngrams(reference, order)) for order in _ORDERS]
-    return [-_sentence_bleu(candidate, counted, len(reference)) for candidate in candidates]
+    return [-_sentence_bleu(candidate, counted, len(reference), smoothing) for candidate in candidates]
 
 
-def _sentence_bleu(candidate: Sequence[int], counted: list[Counter[tuple[int, ...]]], length: int) -> float:
+def _sentence_bleu(
+    candidate: Sequence[int], counted: list[Counter[tuple[int, ...]]], length: int, smoothing: str
+) -> float:
     """BLEU, given the reference's n-gram counts by order and its length."""
     logarithm = 0.0
     for order, available in zip(_ORDERS, counted, strict=True):
         matches = sum(min(n, available[gram]) for gram, n in Counter(_ngrams(candidate, order)).items())
         if not matches and order == 1:
             return 0.0
-        smoothing = order > 1
         total = max(len(candidate) - order + 1, 0)
-        logarithm += math.log((matches + smoothing) / (total + smoothing))
+        if smoothing == "released":
+            logarithm += math.log((matches or _FLOOR) / max(total, 1))
+        else:
+            logarithm += math.log((matches + (order > 1)) / (total + (order > 1)))
     return math.exp(logarithm / len(_ORDERS) + min(0.0, 1 - length / len(candidate)))
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count, repeat
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from torch.utils.data import IterableDataset
 
+from hf_lrp.data.json_files import read_json, write_json
 from hf_lrp.training.batching import TokenBudgetBatchSampler
 
 Row = Mapping[str, Any]
@@ -22,6 +24,20 @@ class Position(NamedTuple):
 
 
 BEGINNING = Position()
+_FILE = "stream.json"  # in a checkpoint
+
+
+def write_position(checkpoint: Path, latest: Position, step: int) -> None:
+    """Note in a checkpoint the update of the stream that was trained on last, and how many were trained in all."""
+    write_json(checkpoint / _FILE, {"pass": latest.data_pass, "update": latest.update, "step": step})
+
+
+def read_position(checkpoint: Path) -> tuple[Position, int]:
+    """The update of the stream to continue with, and how many were trained before."""
+    if not (checkpoint / _FILE).is_file():
+        raise ValueError(f"{checkpoint} was not trained on a stream: it does not say where to continue in one.")
+    latest = read_json(checkpoint / _FILE)
+    return Position(latest["pass"], latest["update"] + 1), latest["step"]
 
 
 class TokenBudgetStream(IterableDataset):

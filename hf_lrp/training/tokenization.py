@@ -10,10 +10,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import MarianConfig, MarianTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import (
+    MarianConfig,
+    MarianTokenizer,
+    PegasusConfig,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -41,7 +47,7 @@ def train_tokenizer(pairs: Pairs, vocab_size: int, *, joint: bool = True) -> Pre
     return _separate_tokenizer(pairs, vocab_size)
 
 
-def marian_config(
+def translation_config(
     tokenizer: PreTrainedTokenizerBase,
     *,
     d_model: int = 512,
@@ -49,24 +55,26 @@ def marian_config(
     heads: int = 8,
     ffn_dim: int = 2048,
     dropout: float = 0.1,
+    attention_dropout: float = 0.0,
+    activation_dropout: float = 0.0,
+    norm: Literal["post", "pre"] = "post",
     max_length: int = 512,
-) -> MarianConfig:
-    """A Transformer of the paper's kind for this tokenizer: base size unless told otherwise, post-norm, ReLU.
+) -> MarianConfig | PegasusConfig:
+    """A Transformer of the paper's kind for this tokenizer: of base size unless told otherwise, with ReLU.
 
     `layers` and `heads` are those of the encoder and again of the decoder; `max_length` is the number of positions.
     The decoder's embeddings are those of the output, and with a joint vocabulary also those of the encoder.
+    `norm="post"` has layer norms after each residual sum, as Marian's classes; `"pre"` before each block, and at the
+    end of both stacks, as Pegasus's. `AutoModelForSeq2SeqLM.from_config` makes a model of either.
     """
     pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
     if pad is None or eos is None:
         raise ValueError("The tokenizer needs a padding token and an end-of-sentence token.")
     if d_model % heads or d_model % 2:
         raise ValueError(f"d_model={d_model} must be even, and a multiple of heads={heads}.")
-    separate = getattr(tokenizer, "separate_vocabs", False)
-    sizes = [len(tokenizer.encoder), len(tokenizer.target_encoder)] if separate else [len(tokenizer)] * 2
-    return MarianConfig(
-        vocab_size=sizes[0],
-        decoder_vocab_size=sizes[1],
-        share_encoder_decoder_embeddings=not separate,
+    if norm not in ("post", "pre"):
+        raise ValueError(f"norm must be 'post' or 'pre', got {norm!r}.")
+    shared: dict[str, Any] = dict(
         tie_word_embeddings=True,
         d_model=d_model,
         encoder_layers=layers,
@@ -77,8 +85,8 @@ def marian_config(
         decoder_ffn_dim=ffn_dim,
         activation_function="relu",
         dropout=dropout,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
+        attention_dropout=attention_dropout,
+        activation_dropout=activation_dropout,
         scale_embedding=True,
         init_std=d_model**-0.5,  # scaled embeddings start as large as the sinusoidal positions
         max_position_embeddings=max_length,
@@ -86,6 +94,20 @@ def marian_config(
         eos_token_id=eos,
         decoder_start_token_id=pad,
         forced_eos_token_id=eos,
+    )
+    separate = getattr(tokenizer, "separate_vocabs", False)
+    if norm == "pre":
+        if separate:
+            raise ValueError(
+                "Pre-norm models, of Pegasus's classes, have one vocabulary: train a joint tokenizer (joint=True)."
+            )
+        return PegasusConfig(vocab_size=len(tokenizer), **shared)
+    sizes = [len(tokenizer.encoder), len(tokenizer.target_encoder)] if separate else [len(tokenizer)] * 2
+    return MarianConfig(
+        vocab_size=sizes[0],
+        decoder_vocab_size=sizes[1],
+        share_encoder_decoder_embeddings=not separate,
+        **shared,
     )
 
 

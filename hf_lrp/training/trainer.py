@@ -1,12 +1,8 @@
-"""A Trainer for translation models: maximum likelihood with or without word dropout, and minimum risk."""
+"""A Trainer for translation models: maximum likelihood, with or without word dropout."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-from collections.abc import Callable
-from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -16,100 +12,109 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer, TrainerCallback, TrainerState
-from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, has_length
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput, TrainOutput, rotate_checkpoints
 
-from hf_lrp.data.checkpoints import COMPLETE, last_whole_checkpoint
-from hf_lrp.data.configs import IGNORED_LABEL, require_start_token, vocabulary_sizes
-from hf_lrp.data.files import write_atomically
-from hf_lrp.data.vocabulary import Side
+from hf_lrp.data.checkpoints import TRAINER_STATE, is_whole, last_whole_checkpoint, mark_incomplete, mark_whole
+from hf_lrp.data.configs import IGNORED_LABEL, generation_config_of, position_limit, require_start_token
 from hf_lrp.training.arguments import TranslationTrainingArguments
-from hf_lrp.training.batching import TokenBudgetBatchSampler, collate
-from hf_lrp.training.minimum_risk import MinimumRiskSettings, MinimumRiskStatistics, minimum_risk_step
-from hf_lrp.training.risks import Risk, TextRisk, negative_sentence_bleu
+from hf_lrp.training.batching import TokenBudgetBatchSampler, collate, shift_right
+from hf_lrp.training.card import write_model_card
+from hf_lrp.training.examples import is_stream, prepare_examples
 from hf_lrp.training.schedule import transformer_schedule
-from hf_lrp.training.sharding import require_whole_parameters
-from hf_lrp.training.streaming import BEGINNING, Position, TokenBudgetStream
-from hf_lrp.training.word_dropout import WordDropout, sentence_seeds
-
-STREAM_POSITION = "stream.json"
-_SIDES: dict[Side, str] = {"source": "input_ids", "target": "decoder_input_ids"}
+from hf_lrp.training.scores import TranslationScores
+from hf_lrp.training.streaming import BEGINNING, Position, TokenBudgetStream, read_position, write_position
+from hf_lrp.training.word_dropout import PairWordDropout
 
 
 class TranslationTrainer(Seq2SeqTrainer):
-    """Trains by maximum likelihood or minimum risk, with the same result for any number of processes.
+    """Trains by maximum likelihood, with the same result for any number of processes.
 
-    Datasets have the columns of :func:`hf_lrp.training.encoding.encode_pairs`. An update is the same micro-batches
-    however many processes share them, losses are divided by what the whole update holds, and all that is random except
-    dropout in the model depends on the seed, the epoch and the examples alone. The training set may be a stream, which
-    is read again and again until `max_steps`.
+    Takes what `Seq2SeqTrainer` takes, and data sets in the forms of
+    :func:`hf_lrp.training.examples.prepare_examples`. An update is the same micro-batches however many processes share
+    them, losses are divided by what the whole update holds, and all that is random except dropout in the model depends
+    on the seed, the epoch and the examples alone. The training set may be a stream, which is read again and again
+    until `max_steps`.
 
-    Args:
-        model: an encoder-decoder model; for minimum risk, a trained one.
-        args: the settings.
-        train_dataset, eval_dataset: encoded pairs, those for training as a table or a stream.
-        tokenizer: the model's.
-        risk: a risk of one's own for minimum risk training, see :mod:`hf_lrp.training.risks`; default: `args.risk`.
-        callbacks: as of `Trainer`.
+    With `predict_with_generate`, held-out sentences are translated and BLEU and chrF reported, unless
+    `compute_metrics` says otherwise.
     """
 
     args: TranslationTrainingArguments
     model: PreTrainedModel
     loss_is_scaled_for_ga = True  # by what the update holds, in compute_loss
+    arguments_class: type[TranslationTrainingArguments] = TranslationTrainingArguments
 
     def __init__(
         self,
-        model: PreTrainedModel,
-        args: TranslationTrainingArguments,
-        train_dataset: Any,
+        model: Any = None,
+        args: TranslationTrainingArguments | None = None,
+        data_collator: Any = None,
+        train_dataset: Any = None,
         eval_dataset: Any = None,
-        *,
-        tokenizer: PreTrainedTokenizerBase,
-        risk: Risk | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        model_init: Any = None,
+        compute_loss_func: Any = None,
+        compute_metrics: Any = None,
         callbacks: list[TrainerCallback] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        preprocess_logits_for_metrics: Any = None,
     ) -> None:
-        self._statistics = MinimumRiskStatistics()
-        self._sampler: TokenBudgetBatchSampler | None = None
-        self._trained: Position | None = None  # the latest update of a stream
-        self._checkpoint: Path | None = None  # that training continues from
-        if _is_stream(train_dataset) and args.max_steps <= 0:
+        if not isinstance(args, self.arguments_class):
+            raise TypeError(f"{type(self).__name__} needs args, {self.arguments_class.__name__}, not {args!r:.60}.")
+        if is_stream(train_dataset) and args.max_steps <= 0:
             raise ValueError(
                 "The end of a stream is not known in advance: say with max_steps how many updates to train."
             )
+        self._sampler: TokenBudgetBatchSampler | None = None
+        self._trained: Position | None = None  # the latest update of a stream
+        self._checkpoint: Path | None = None  # that training continues from
+        self._held_out: dict[str, tuple[float, float]] = {}  # sums over held-out sentences, and their weights
+        if compute_metrics is None and args.predict_with_generate and processing_class is not None:
+            compute_metrics = TranslationScores(processing_class)
         super().__init__(
             model=model,
             args=args,
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
-            processing_class=tokenizer,
-            data_collator=partial(
-                collate,
-                pad_token_id=model.config.pad_token_id,
-                decoder_start_token_id=require_start_token(model),
-            ),
+            processing_class=processing_class,
+            model_init=model_init,
+            compute_loss_func=compute_loss_func,
+            compute_metrics=compute_metrics,
             callbacks=[_Epochs(self), _FurtherCheckpoints(), *(callbacks or [])],
+            optimizers=optimizers,
+            preprocess_logits_for_metrics=preprocess_logits_for_metrics,
         )
-        if args.objective == "mrt":
-            require_whole_parameters(self, "Minimum risk training")
-        self._word_dropout = {side: _word_dropout(args, side, model, tokenizer) for side in _SIDES}
-        risks: dict[str, Callable[[], Risk]] = {
-            "bleu": lambda: negative_sentence_bleu,
-            "chrf": lambda: TextRisk.chrf(tokenizer),
-        }
-        self._minimum_risk = MinimumRiskSettings(
-            number=args.candidates,
-            alpha=args.sharpness,
-            risk=risk or risks[args.risk](),
-            chunk_tokens=args.scoring_tokens,
-        )
+        self._special = self._special_tokens()
+        self.data_collator = data_collator or partial(collate, **self._special)
+        self.train_dataset = self._examples(train_dataset)
+        self.eval_dataset = self._examples(eval_dataset)
+        self._drop_words = PairWordDropout(args, self.model, processing_class)
+
+    def _special_tokens(self) -> dict[str, Any]:
+        padding = self.model.config.pad_token_id
+        if padding is None:
+            raise ValueError("model.config.pad_token_id is not set, so sentences cannot be padded. Set it.")
+        return {"pad_token_id": padding, "decoder_start_token_id": require_start_token(self.model)}
 
     # Batches
+
+    def _examples(self, dataset: Any) -> Any:
+        """A data set, or several by name, as examples to train on; stored by the first process for the others."""
+        if dataset is None or isinstance(dataset, str):
+            return dataset
+        if isinstance(dataset, dict) and dataset is not self.train_dataset:
+            return {name: self._examples(each) for name, each in dataset.items()}
+        columns = {"source": self.args.source_column, "target": self.args.target_column}
+        with self.args.main_process_first(desc="encoding"):
+            return prepare_examples(
+                dataset, cast(Any, self.processing_class), **columns, max_length=position_limit(self.model)
+            )
 
     def get_train_dataloader(self) -> DataLoader:
         """Micro-batches of about equal length; processes take turns."""
         if self.train_dataset is None:
             raise ValueError("Training needs a train_dataset.")
-        if _is_stream(self.train_dataset):
+        if is_stream(self.train_dataset):
             return self._stream_loader()
         self._sampler = TokenBudgetBatchSampler(
             self.train_dataset["source_length"],
@@ -139,7 +144,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         """
         start, skipped = BEGINNING, 0
         if self._checkpoint is not None and not self.args.ignore_data_skip:
-            start, steps = _read_position(self._checkpoint)
+            start, steps = read_position(self._checkpoint)
             skipped = steps % self.args.max_steps * self.args.gradient_accumulation_steps  # as Trainer does
         stream = TokenBudgetStream(
             cast(Any, self.train_dataset),
@@ -165,17 +170,31 @@ class TranslationTrainer(Seq2SeqTrainer):
         if self._sampler is not None:
             self._sampler.set_epoch(epoch)
 
-    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Tensor]], device: torch.device) -> Tensor | None:
-        """What losses of this update are divided by: its target tokens, or its sentences for minimum risk."""
-        if not batch_samples:
-            return None
-        if self.args.objective == "mrt":
-            count = torch.tensor(sum(len(batch["labels"]) for batch in batch_samples))
-        else:
-            count = torch.stack([batch["labels"].ne(IGNORED_LABEL).sum() for batch in batch_samples]).sum()
-        return self.accelerator.reduce(count.to(device), "sum")
+    @property
+    def _epoch(self) -> int:
+        """Of the batch that is trained on; the pass over the data, if they are a stream."""
+        if self._trained is not None:
+            return self._trained.data_pass
+        return self._sampler.epoch if self._sampler is not None else 0
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
+        return super().get_eval_dataloader(self._examples(eval_dataset))
+
+    def get_test_dataloader(self, test_dataset: Any) -> DataLoader:
+        return super().get_test_dataloader(self._examples(test_dataset))
 
     # Losses
+
+    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Tensor]], device: torch.device) -> Tensor | None:
+        """What losses of this update are divided by, over all processes."""
+        if not batch_samples:
+            return None
+        count = torch.stack([self._count(batch) for batch in batch_samples]).sum()
+        return self.accelerator.reduce(count.to(device), "sum")
+
+    def _count(self, batch: dict[str, Tensor]) -> Tensor:
+        """Target tokens of a micro-batch."""
+        return batch["labels"].ne(IGNORED_LABEL).sum()
 
     def compute_loss(
         self,
@@ -185,44 +204,103 @@ class TranslationTrainer(Seq2SeqTrainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """This micro-batch's part of the update's loss; in evaluation cross entropy per token, without smoothing."""
+        inputs = self._with_decoder_input(inputs)
         if not model.training:
-            outputs = model(**_model_inputs(inputs))
-            loss = _cross_entropy(outputs.logits, inputs["labels"], 0.0) / inputs["labels"].ne(IGNORED_LABEL).sum()
+            loss, outputs = self._held_out_loss(model, inputs)
             return (loss, outputs) if return_outputs else loss
-        assert num_items_in_batch is not None
         if "position" in inputs:
             self._trained = Position(*inputs["position"])
-        inputs = self._drop_words(inputs)
-        if self.args.objective == "mrt":
-            seed = _fold(self.args.seed, self._epoch, *inputs["example"].tolist())
-            result = minimum_risk_step(model, inputs, settings=self._minimum_risk, seed=seed)
-            self._statistics += result.statistics
-            loss, outputs = result.loss, None
-        else:
-            outputs = model(**_model_inputs(inputs))
-            loss = _cross_entropy(outputs.logits, inputs["labels"], self.args.label_smoothing_factor)
-        loss = loss * self.args.world_size / num_items_in_batch  # processes are averaged over
+        if num_items_in_batch is None:  # the micro-batch is an update of its own
+            num_items_in_batch = cast(Tensor, self._get_num_items_in_batch([inputs], self.args.device))
+        loss, outputs = self._training_loss(model, inputs, num_items_in_batch)
+        loss = loss * self.args.world_size  # processes are averaged over
         return (loss, outputs) if return_outputs else loss
 
-    def _drop_words(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Inputs with some tokens replaced, by word dropout of either side; labels stay."""
-        inputs = dict(inputs)
-        masks = {"source": inputs["attention_mask"], "target": inputs["labels"].ne(IGNORED_LABEL)}
-        for side, name in _SIDES.items():
-            drop = self._word_dropout[side]
-            if drop is not None:
-                seeds = sentence_seeds(inputs["example"], seed=self.args.seed, epoch=self._epoch, side=side)
-                inputs[name] = drop(inputs[name], masks[side], seeds)
-        return inputs
+    def _with_decoder_input(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        if "decoder_input_ids" in inputs or "labels" not in inputs:
+            return inputs
+        return inputs | {"decoder_input_ids": shift_right(inputs["labels"], **self._special)}
 
-    @property
-    def _epoch(self) -> int:
-        """Of the batch that is trained on; the pass over the data, if they are a stream."""
-        if self._trained is not None:
-            return self._trained.data_pass
-        return self._sampler.epoch if self._sampler is not None else 0
+    def _training_loss(self, model: nn.Module, inputs: dict[str, Any], items: Tensor | int) -> tuple[Tensor, Any]:
+        """The micro-batch's sum of losses over the number of items in the update, and what the model returns."""
+        outputs = model(**_model_inputs(self._drop_words(inputs, self._epoch)))
+        if self.compute_loss_func is not None:
+            return self.compute_loss_func(outputs, inputs["labels"], num_items_in_batch=items), outputs
+        loss = F.cross_entropy(
+            outputs.logits.flatten(0, 1).float(),
+            inputs["labels"].flatten(),
+            ignore_index=IGNORED_LABEL,
+            label_smoothing=self.args.label_smoothing_factor,
+            reduction="sum",
+        )
+        return loss / items, outputs
 
-    # Optimisation and reports
+    # Evaluation
+
+    def _held_out_loss(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, Any]:
+        """Cross entropy per token of a batch, noted sentence by sentence, and what the model returns."""
+        outputs = model(**_model_inputs(inputs))
+        labels = inputs["labels"]
+        losses = F.cross_entropy(
+            outputs.logits.transpose(1, 2).float(), labels, ignore_index=IGNORED_LABEL, reduction="none"
+        ).sum(1)
+        tokens = labels.ne(IGNORED_LABEL).sum(1)
+        self._note("loss", losses, tokens)
+        return losses.sum() / tokens.sum(), outputs
+
+    def _note(self, name: str, values: Tensor, weights: Tensor) -> None:
+        """Add what was measured on sentences, [batch] each, of all processes; none counts twice."""
+        values, weights = self.accelerator.gather_for_metrics((values.detach(), weights))
+        before = self._held_out.get(name, (0.0, 0.0))
+        self._held_out[name] = before[0] + values.double().sum().item(), before[1] + float(weights.sum())
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+        **gen_kwargs: Any,
+    ) -> tuple[Any, Any, Any]:
+        """As of `Seq2SeqTrainer`, with the same loss whether sentences are translated or not."""
+        if not self.args.predict_with_generate or prediction_loss_only:
+            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
+        inputs = cast(dict[str, Any], self._prepare_inputs(inputs))
+        sources = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+        options = self._generation_length(inputs) | (gen_kwargs or getattr(self, "_gen_kwargs", {}))
+        _, written, _ = super().prediction_step(model, sources, False, ignore_keys, **options)
+        if "labels" not in inputs:
+            return None, written, None
+        with torch.no_grad(), self.compute_loss_context_manager():
+            loss = self.compute_loss(model, inputs).detach()
+        return loss, written, inputs["labels"]
+
+    def _generation_length(self, inputs: dict[str, Any]) -> dict[str, int]:
+        """How long translations may be where nobody says: as long as candidates of minimum risk, not 20 tokens."""
+        known = generation_config_of(self.model)
+        if (known.max_length or 20) != 20 or known.max_new_tokens is not None or self.args.generation_max_length:
+            return {}
+        longest = inputs.get("labels", inputs["input_ids"]).shape[1]
+        limit = position_limit(self.model)
+        return {"max_length": min(7 * longest // 5 + 4, limit or 10**9)}
+
+    def evaluation_loop(
+        self,
+        dataloader: DataLoader,
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> EvalLoopOutput:
+        """As of `Trainer`, but losses are averaged over tokens, and no sentence counts twice on many processes."""
+        self._held_out.clear()
+        self.gather_function = self.accelerator.gather_for_metrics
+        output = super().evaluation_loop(dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix)
+        for name, (total, weight) in self._held_out.items():
+            cast(dict, output.metrics)[f"{metric_key_prefix}_{name}"] = total / weight
+        return output
+
+    # Optimisation
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
         """The paper's schedule, if `schedule_scale` is set."""
@@ -236,15 +314,6 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.lr_scheduler = transformer_schedule(optimizer, width, warmup, self.args.schedule_scale)
             self._created_lr_scheduler = True
         return self.lr_scheduler
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds what minimum risk training has to tell since the last report, per sentence."""
-        if "loss" in logs and self.args.objective == "mrt":
-            sums = torch.tensor(astuple(self._statistics), device=self.args.device)
-            total = MinimumRiskStatistics(*self.accelerator.reduce(sums, "sum").tolist())
-            self._statistics = MinimumRiskStatistics()
-            logs |= total.means() if total.sentences else {}
-        super().log(logs, start_time)
 
     # Checkpoints
 
@@ -260,38 +329,40 @@ class TranslationTrainer(Seq2SeqTrainer):
             if resume_from_checkpoint is None:
                 raise ValueError(f"There is no whole checkpoint in {self.args.output_dir} to resume from.")
         self._checkpoint = Path(resume_from_checkpoint) if resume_from_checkpoint else None
+        if self._checkpoint is not None and not is_whole(self._checkpoint):
+            raise ValueError(f"{self._checkpoint} was not written to its end: resume from an earlier checkpoint.")
         folder = str(self._checkpoint) if self._checkpoint is not None else None
         return super().train(folder, trial, ignore_keys_for_eval)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Checkpoints are marked once they are whole: a killed run continues from the last one that is."""
-        super()._save_checkpoint(model, trial)
+        """A checkpoint is marked as incomplete while it is written, and older ones are deleted when it is whole."""
+        run = self._get_output_dir(trial=trial)
+        folder = Path(run) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        if self.args.should_save:
+            mark_incomplete(folder)
+        self.accelerator.wait_for_everyone()
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self.args.save_total_limit = limit
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
             if self._trained is not None:
-                position = {"pass": self._trained.data_pass, "update": self._trained.update}
-                position["step"] = self.state.global_step
-                write_atomically(folder / STREAM_POSITION, json.dumps(position).encode())
-            (folder / COMPLETE).touch()
+                write_position(folder, self._trained, self.state.global_step)
+            mark_whole(folder)
+            rotate_checkpoints(run, limit, self.state.best_model_checkpoint, use_mtime=True)
 
-
-def _is_stream(dataset: Any) -> bool:
-    return dataset is not None and not has_length(dataset)
-
-
-def _read_position(checkpoint: Path) -> tuple[Position, int]:
-    """The update of the stream to continue with, and how many were trained before."""
-    path = checkpoint / STREAM_POSITION
-    if not path.is_file():
-        raise ValueError(f"{checkpoint} was not trained on a stream: it does not say where to continue in one.")
-    latest = json.loads(path.read_text(encoding="utf-8"))
-    return Position(latest["pass"], latest["update"] + 1), latest["step"]
+    def create_model_card(self, *arguments: Any, **options: Any) -> None:
+        """Write the card that `push_to_hub` pushes: what `Trainer` says, with what it does not know put right."""
+        super().create_model_card(*arguments, **options)
+        if self.is_world_process_zero():
+            write_model_card(cast(str, self.args.output_dir), self.args, self.state.log_history)
 
 
 def is_finished(checkpoint: Path, args: TranslationTrainingArguments) -> bool:
     """True if a checkpoint is the last one of its run, which `Trainer.train` would train one step too far."""
-    state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+    state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE))
     steps_per_epoch = state.max_steps / max(state.num_train_epochs, 1)
     steps = args.max_steps if args.max_steps > 0 else round(steps_per_epoch * args.num_train_epochs)
     return state.global_step >= steps
@@ -315,37 +386,6 @@ class _FurtherCheckpoints(TrainerCallback):
             control.should_save = True
 
 
-def _word_dropout(
-    args: TranslationTrainingArguments, side: Side, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> WordDropout | None:
-    rate = getattr(args, f"{side}_word_dropout")
-    if rate == 0:
-        return None
-    replacement: Any = "random"
-    if args.word_dropout_token is not None:
-        replacement = tokenizer.convert_tokens_to_ids(args.word_dropout_token)
-        if tokenizer.convert_ids_to_tokens(replacement) != args.word_dropout_token:
-            raise ValueError(f"word_dropout_token {args.word_dropout_token!r} is not in the tokenizer's vocabulary.")
-    size = vocabulary_sizes(model)[side]
-    return WordDropout(rate, replacement, size, frozenset(tokenizer.all_special_ids))
-
-
-def _model_inputs(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: inputs[name] for name in ("input_ids", "attention_mask", "decoder_input_ids")}
-
-
-def _cross_entropy(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Sum over tokens. logits: [batch, length, V]; labels: [batch, length]."""
-    return F.cross_entropy(
-        logits.flatten(0, 1).float(),
-        labels.flatten(),
-        ignore_index=IGNORED_LABEL,
-        label_smoothing=smoothing,
-        reduction="sum",
-    )
-
-
-def _fold(*parts: int | str) -> int:
-    """A seed of 63 bits from several numbers or names."""
-    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
+def _model_inputs(inputs: dict[str, Any]) -> dict[str, Any]:
+    names = ("input_ids", "attention_mask", "decoder_input_ids")
+    return {name: inputs[name] for name in names if name in inputs}

@@ -6,12 +6,18 @@ the order of sentences and the number of processes change nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hf_lrp.data.configs import IGNORED_LABEL, vocabulary_sizes
+from hf_lrp.data.vocabulary import Side
+from hf_lrp.training.arguments import TranslationTrainingArguments
 
 _INCREMENT, _FACTORS = 0x9E3779B97F4A7C15, (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # of SplitMix64
 _PRECISION = 53  # random bits of a draw
@@ -73,6 +79,51 @@ class WordDropout:
     def _ordinary(self) -> Tensor:
         """The ids that may be put in, ascending."""
         return torch.tensor(sorted(set(range(self.vocabulary_size)) - self.spared))
+
+
+class PairWordDropout:
+    """Word dropout on the sides of a micro-batch that the arguments have a rate for; labels stay."""
+
+    def __init__(
+        self,
+        args: TranslationTrainingArguments,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None,
+    ) -> None:
+        self._seed = args.seed
+        self._sides: dict[Side, WordDropout] = {}
+        sizes = vocabulary_sizes(model)
+        rates: dict[Side, float] = {"source": args.source_word_dropout, "target": args.target_word_dropout}
+        for side, rate in rates.items():
+            if rate:
+                if tokenizer is None:
+                    raise ValueError("Word dropout spares special tokens: give the tokenizer as processing_class.")
+                replacement = _replacement(args.word_dropout_token, tokenizer)
+                self._sides[side] = WordDropout(rate, replacement, sizes[side], frozenset(tokenizer.all_special_ids))
+
+    def __call__(self, inputs: Mapping[str, Any], epoch: int) -> dict[str, Any]:
+        """Inputs with some of `input_ids` or `decoder_input_ids` replaced, by the numbers in `example`."""
+        inputs = dict(inputs)
+        for side, drop in self._sides.items():
+            if "example" not in inputs:
+                raise ValueError(
+                    "Word dropout is drawn by the number of each example, which data_collator has left out: let it "
+                    "keep the column 'example'."
+                )
+            seeds = sentence_seeds(inputs["example"], seed=self._seed, epoch=epoch, side=side)
+            name = "input_ids" if side == "source" else "decoder_input_ids"
+            mask = inputs["attention_mask"] if side == "source" else inputs["labels"].ne(IGNORED_LABEL)
+            inputs[name] = drop(inputs[name], mask, seeds)
+        return inputs
+
+
+def _replacement(token: str | None, tokenizer: PreTrainedTokenizerBase) -> int | Literal["random"]:
+    if token is None:
+        return "random"
+    replacement: Any = tokenizer.convert_tokens_to_ids(token)
+    if tokenizer.convert_ids_to_tokens(replacement) != token:
+        raise ValueError(f"word_dropout_token {token!r} is not in the tokenizer's vocabulary.")
+    return replacement
 
 
 def sentence_seeds(examples: Tensor, *, seed: int, epoch: int, side: Literal["source", "target"]) -> Tensor:

@@ -20,7 +20,7 @@ SMALL = {
     "source_tokens": 60,
     "device_tokens": 60,
     "candidates": 3,
-    "sharpness": 0.005,
+    "alpha": 0.005,
     "label_smoothing_factor": 0.1,
     "objective": "mrt",
 }

@@ -16,7 +16,7 @@ from transformers import MarianMTModel
 from hf_lrp import explain
 from hf_lrp.data.pairs import load_pairs
 from hf_lrp.explaining.loading import load_checkpoint
-from hf_lrp.training.tokenization import marian_config, train_tokenizer
+from hf_lrp.training.tokenization import train_tokenizer, translation_config
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SETTINGS = {
@@ -45,7 +45,7 @@ def run(tmp_path: Path, corpus: Path) -> Path:
     folder = tmp_path / "run"
     tokenizer = train_tokenizer(load_pairs(str(corpus), source="en", target="fr"), vocab_size=120, joint=True)
     torch.manual_seed(0)
-    model = MarianMTModel(marian_config(tokenizer, d_model=16, layers=1, heads=2, ffn_dim=24, dropout=0.1))
+    model = MarianMTModel(translation_config(tokenizer, d_model=16, layers=1, heads=2, ffn_dim=24, dropout=0.1))
     model.save_pretrained(folder / "averaged")
     tokenizer.save_pretrained(folder / "averaged")
     (folder / "config.yaml").write_text(yaml.safe_dump(SETTINGS))

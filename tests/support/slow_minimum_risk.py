@@ -32,10 +32,12 @@ def slow_sentence_bleu(candidate: Sequence[int], reference: Sequence[int]) -> fl
 
 
 def slow_log_probability(model: Any, source: Tensor, candidate: Tensor) -> Tensor:
-    """log P(candidate | source), token by token, for a source [S] without padding."""
+    """log P(candidate | source), token by token, for a source [S] without padding, which is never predicted."""
     decoder_input = torch.cat([torch.tensor([model.config.decoder_start_token_id]), candidate[:-1]])
     logits = model(input_ids=source[None], decoder_input_ids=decoder_input[None], use_cache=False).logits[0]
     total = torch.zeros((), dtype=logits.dtype)
+    allowed = torch.arange(logits.shape[-1]) != model.config.pad_token_id
+    logits = logits.masked_fill(~allowed, -torch.inf)
     for step, token in enumerate(candidate.tolist()):
         total = total + torch.log(torch.softmax(logits[step], dim=-1)[token])
     return total

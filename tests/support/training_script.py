@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import sudden_end
 import torch
@@ -13,6 +14,8 @@ from tiny_tokenizer import tiny_tokenizer
 
 from hf_lrp.data.checkpoints import last_whole_checkpoint
 from hf_lrp.training.arguments import TranslationTrainingArguments
+from hf_lrp.training.minimum_risk_arguments import MinimumRiskTrainingArguments
+from hf_lrp.training.minimum_risk_trainer import MinimumRiskTrainer
 from hf_lrp.training.trainer import TranslationTrainer
 
 
@@ -29,14 +32,19 @@ def toy_dataset(number: int = 48, seed: int = 0) -> Dataset:
 
 
 def build_trainer(
-    output: Path, callbacks: list | None = None, stream: bool = False, **settings: object
-) -> TranslationTrainer:
-    """A tiny model without dropout and a trainer for it."""
+    output: Path,
+    callbacks: list | None = None,
+    stream: bool = False,
+    minimum_risk: bool = False,
+    options: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Any:
+    """A tiny model without dropout and a trainer for it; `options` are further ones of the trainer."""
     defaults = {
         "source_tokens": 80,
         "device_tokens": 20,
         "max_steps": 4,
-        "learning_rate": 0.1,
+        **({} if "schedule_scale" in settings else {"learning_rate": 0.1}),
         "optim": "sgd",
         "lr_scheduler_type": "constant",
         "max_grad_norm": 0.0,
@@ -50,16 +58,19 @@ def build_trainer(
         "dataloader_pin_memory": False,
     }
     model_settings = {"dropout": settings.pop("dropout", 0.0), "attention_dropout": 0.0, "activation_dropout": 0.0}
-    arguments = TranslationTrainingArguments(output_dir=str(output), **(defaults | settings))
-    pairs = toy_dataset().to_iterable_dataset() if stream else toy_dataset()
-    return TranslationTrainer(
-        tiny_model(**model_settings),
-        arguments,
-        pairs,
-        toy_dataset(8, seed=1),
-        tokenizer=tiny_tokenizer(),
-        callbacks=callbacks,
+    trainer, arguments = (
+        (MinimumRiskTrainer, MinimumRiskTrainingArguments)
+        if minimum_risk
+        else (TranslationTrainer, TranslationTrainingArguments)
     )
+    usual = {
+        "model": tiny_model(**model_settings),
+        "train_dataset": toy_dataset().to_iterable_dataset() if stream else toy_dataset(),
+        "eval_dataset": toy_dataset(8, seed=1),
+        "processing_class": tiny_tokenizer(),
+        "callbacks": callbacks,
+    }
+    return trainer(args=arguments(output_dir=str(output), **(defaults | settings)), **(usual | (options or {})))
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from hf_lrp.training.batching import TARGET_FACTOR, TokenBudgetBatchSampler, collate
+from hf_lrp.training.batching import PADDED_FACTOR, TARGET_FACTOR, TokenBudgetBatchSampler, collate
 
 
 def random_lengths(sentences: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -65,7 +65,7 @@ class TestMicroBatches:
         assert len(batches) % batches_per_update == 0
         assert sorted(number for batch in batches for number in batch) == list(range(len(lengths)))
         for batch in batches:
-            assert sources[batch].max() * len(batch) <= tokens
+            assert sources[batch].max() * len(batch) <= PADDED_FACTOR * tokens
             assert targets[batch].max() * len(batch) <= TARGET_FACTOR * tokens
 
     def test_micro_batches_are_nearly_full_and_have_little_padding(self):
@@ -76,6 +76,13 @@ class TestMicroBatches:
         assert padded.mean() > 0.95 * 1000
         assert sources.sum() > 0.95 * padded.sum()
         assert targets.sum() > 0.93 * padded_targets
+
+    @pytest.mark.parametrize("tokens", [500, 2000])
+    def test_updates_have_the_source_tokens_that_are_asked_for(self, tokens):
+        sources, targets = random_lengths(30_000)
+        sampler = TokenBudgetBatchSampler(sources, targets, tokens=tokens, batches_per_update=4, seed=1)
+        real = np.array([sources[batch].sum() for batch in sampler])
+        assert real.mean() == pytest.approx(tokens, rel=0.01)
 
     def test_the_number_is_a_multiple_of_the_micro_batches_per_update(self):
         numbers = {k: len(build(batches_per_update=k)) for k in (1, 2, 3, 5, 8, 64)}
@@ -152,10 +159,10 @@ class TestBadInput:
             ([5, 0, 5], [5, 5, 5], "Sentence 1 has no source tokens"),
             ([5, 5, 5], [5, 5, 0], "Sentence 2 has no target tokens"),
             ([5, 101, 5], [5, 5, 5], r"1 sentences have more than 100 source tokens.*sentence 1 has 101"),
-            ([5, 5, 5], [151, 160, 5], r"2 sentences have more than 150 target tokens.*sentence 1 has 160"),
+            ([5, 5, 5], [161, 170, 5], r"2 sentences have more than 160 target tokens.*sentence 1 has 170"),
             ([5], [5], "1 sentences are too few for 2"),
             ([], [], "0 sentences are too few for 2"),
-            ([60, 60, 60], [5, 5, 5], "3 micro-batches of one sentence cannot make updates of 2"),
+            ([70, 70, 70], [5, 5, 5], "3 micro-batches of one sentence cannot make updates of 2"),
         ],
     )
     def test_what_cannot_be_batched(self, sources, targets, message):

@@ -197,7 +197,7 @@ def test_naive_version_has_the_same_expectation(monkeypatch):
     batch = {"input_ids": TOY_SOURCE[None], "attention_mask": torch.ones(1, 4).long(), "labels": reference[None]}
     found = naive_minimum_risk_step(model, batch, 4000, alpha=0.0, seed=0).item()
     assert found == pytest.approx(expected, abs=0.02)
-    output = minimum_risk_step(model.eval(), batch, settings=MinimumRiskSettings(number=4000), seed=0)
+    output = minimum_risk_step(model.eval(), batch, settings=MinimumRiskSettings(candidates=4000), seed=0)
     assert output.statistics.mean_bleu == pytest.approx(-expected, abs=0.02)
 
 
@@ -206,7 +206,9 @@ def test_the_model_is_called_once_with_sources_and_the_encoder_runs_once():
     calls, runs = [], []
     model.register_forward_pre_hook(lambda _, args, options: calls.append(options), with_kwargs=True)
     model.get_encoder().register_forward_hook(lambda *_: runs.append(1))
-    minimum_risk_step(model, batch, settings=MinimumRiskSettings(number=10, chunk_tokens=50), seed=0).loss.backward()
+    minimum_risk_step(
+        model, batch, settings=MinimumRiskSettings(candidates=10, chunk_tokens=50), seed=0
+    ).loss.backward()
     assert len(runs) == 1
     assert sum("input_ids" in options for options in calls) == 1
     assert all(parameter.grad is not None for parameter in model.get_encoder().layers.parameters())
@@ -214,7 +216,7 @@ def test_the_model_is_called_once_with_sources_and_the_encoder_runs_once():
 
 def test_step_is_the_loss_of_its_samples_and_reports_them():
     model, batch = tiny_model(dtype=torch.float64, dropout=0.0).train(), make_batch()
-    settings = MinimumRiskSettings(number=20, alpha=0.3)
+    settings = MinimumRiskSettings(candidates=20, alpha=0.3)
     output = minimum_risk_step(model, batch, settings=settings, seed=4)
     found = sample(model, batch, 20, seed=4)
     stripped = [[[i for i in ids.tolist() if i != EOS] for ids in rows] for rows in found.ids]
@@ -258,7 +260,7 @@ def test_a_source_whose_samples_all_equal_the_reference_has_no_gradient():
 
 
 def test_a_risk_must_return_one_value_per_candidate():
-    settings = MinimumRiskSettings(number=5, risk=lambda candidates, reference: [0.0])
+    settings = MinimumRiskSettings(candidates=5, risk=lambda candidates, reference: [0.0])
     with pytest.raises(ValueError, match="1 values for the .* candidates of source 0; it must return one per"):
         minimum_risk_step(tiny_model(), make_batch(), settings=settings, seed=0)
 
@@ -274,7 +276,7 @@ def make_distributed_case():
 
 
 def backward_micro_batch(model, batch, number, chunk_tokens, scale):
-    settings = MinimumRiskSettings(number=12, alpha=0.5, chunk_tokens=chunk_tokens)
+    settings = MinimumRiskSettings(candidates=12, alpha=0.5, chunk_tokens=chunk_tokens)
     (scale * minimum_risk_step(model, batch, settings=settings, seed=number).loss).backward()
 
 
@@ -327,7 +329,7 @@ def copying_model():
 
 def mean_bleu(model):
     batch = copy_batch(torch.Generator().manual_seed(99), 64)
-    settings = MinimumRiskSettings(number=20)
+    settings = MinimumRiskSettings(candidates=20)
     with torch.no_grad():
         return minimum_risk_step(model, batch, settings=settings, seed=7).statistics.means()["mean_bleu"]
 
@@ -337,7 +339,7 @@ def test_two_hundred_updates_raise_the_bleu_of_samples():
     before = mean_bleu(model)
     assert 0.2 < before < 0.7
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
-    settings = MinimumRiskSettings(number=20)
+    settings = MinimumRiskSettings(candidates=20)
     for step in range(200):
         minimum_risk_step(model, copy_batch(generator), settings=settings, seed=step).loss.backward()
         optimiser.step()

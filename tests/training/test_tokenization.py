@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, MarianMTModel, PreTrainedTokenizerBase
 from hf_lrp import explain
 from hf_lrp.data.fingerprints import tokenizer_fingerprint
 from hf_lrp.data.vocabulary import Vocabulary
-from hf_lrp.training.tokenization import marian_config, train_tokenizer
+from hf_lrp.training.tokenization import train_tokenizer, translation_config
 
 PAIRS = [
     ("The old man sees the big dog.", "Le vieil homme voit le grand chien."),
@@ -36,7 +36,7 @@ def trained(request, tmp_path_factory) -> tuple[PreTrainedTokenizerBase, PreTrai
     tokenizer = train_tokenizer(pairs(), 400, joint=request.param)  # more than there is
     folder = tmp_path_factory.mktemp("tokenizer")
     tokenizer.save_pretrained(folder)
-    marian_config(tokenizer, **SIZE).save_pretrained(folder)
+    translation_config(tokenizer, **SIZE).save_pretrained(folder)
     return tokenizer, AutoTokenizer.from_pretrained(folder), request.param
 
 
@@ -83,7 +83,7 @@ def test_special_tokens(trained):
 
 def test_each_side_shows_its_own_pieces(trained):
     tokenizer, loaded, joint = trained
-    model = MarianMTModel(marian_config(loaded, **SIZE)).eval()
+    model = MarianMTModel(translation_config(loaded, **SIZE)).eval()
     vocabulary = Vocabulary(model, loaded)
     source, target = PAIRS[0]
     for side, text in (("source", source), ("target", target)):
@@ -97,7 +97,7 @@ def test_each_side_shows_its_own_pieces(trained):
 def test_a_model_of_this_configuration_trains_generates_and_is_explained(trained):
     _, loaded, joint = trained
     torch.manual_seed(0)
-    config = marian_config(loaded, **SIZE)
+    config = translation_config(loaded, **SIZE)
     model = MarianMTModel(config).eval()
     shared = model.get_input_embeddings().weight is model.get_output_embeddings().weight
     assert shared == joint == config.share_encoder_decoder_embeddings
@@ -112,7 +112,7 @@ def test_a_model_of_this_configuration_trains_generates_and_is_explained(trained
 
 def test_sizes_fit(trained):
     _, loaded, joint = trained
-    config = marian_config(loaded, **SIZE)
+    config = translation_config(loaded, **SIZE)
     if joint:
         assert config.vocab_size == config.decoder_vocab_size == len(loaded)
     else:
@@ -121,7 +121,7 @@ def test_sizes_fit(trained):
     assert config.decoder_start_token_id == config.pad_token_id == 0
     assert (config.eos_token_id, config.max_position_embeddings, config.d_model) == (1, 64, 16)
     with pytest.raises(ValueError, match="multiple of heads=3"):
-        marian_config(loaded, **(SIZE | {"heads": 3}))
+        translation_config(loaded, **(SIZE | {"heads": 3}))
 
 
 def test_vocabulary_sizes_are_kept():

@@ -15,7 +15,6 @@ import torch
 from safetensors.torch import load_file
 from sudden_end import VARIABLE
 from tiny_models import tiny_model
-from tiny_tokenizer import tiny_tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 from training_script import build_trainer, toy_dataset
@@ -24,12 +23,12 @@ from transformers import Trainer, TrainerCallback
 from hf_lrp.data.checkpoints import last_whole_checkpoint
 from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import collate
+from hf_lrp.training.minimum_risk_trainer import MinimumRiskTrainer
 from hf_lrp.training.monitoring import PREFIXES, ContributionCallback
 from hf_lrp.training.sharding import require_whole_parameters
-from hf_lrp.training.trainer import TranslationTrainer
 
 SCRIPT = Path(__file__).parents[1] / "support" / "training_script.py"
-MRT = {"objective": "mrt", "candidates": 6, "sharpness": 0.5, "learning_rate": 0.5}
+MRT = {"minimum_risk": True, "candidates": 6, "alpha": 0.5, "learning_rate": 0.5}
 
 
 def weights(model: Any) -> dict[str, Tensor]:
@@ -135,7 +134,7 @@ def test_an_unfinished_checkpoint_is_passed_over(tmp_path: Path) -> None:
     trainer = build_trainer(tmp_path, max_steps=2, save_strategy="steps", save_steps=1)
     trainer.train()
     assert last_whole_checkpoint(tmp_path) == tmp_path / "checkpoint-2"
-    (tmp_path / "checkpoint-2" / "complete").unlink()
+    (tmp_path / "checkpoint-2" / "incomplete").touch()
     assert last_whole_checkpoint(tmp_path) == tmp_path / "checkpoint-1"
 
 
@@ -196,11 +195,10 @@ def test_minimum_risk_reports_what_it_sees(tmp_path: Path) -> None:
 
 def test_a_risk_of_ones_own(tmp_path: Path) -> None:
     trainer = build_trainer(tmp_path, **MRT)
-    own = TranslationTrainer(
+    own = MinimumRiskTrainer(
         trainer.model,
         trainer.args,
-        toy_dataset(),
-        tokenizer=tiny_tokenizer(),
+        train_dataset=toy_dataset(),
         risk=lambda candidates, reference: [2.0 for _ in candidates],
     )
     own.train()
@@ -242,8 +240,7 @@ def test_contributions_are_logged_and_change_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"objective": "ml"}, "objective must be one of"),
-        ({"risk": "ter"}, "risk must be one of"),
+        (MRT | {"risk": "ter"}, "risk must be one of"),
         ({"source_word_dropout": 1.0}, "source_word_dropout must be at least 0 and below 1"),
         ({"device_tokens": 0}, "device_tokens .* must be positive"),
         ({"device_tokens": 90}, "at most source_tokens"),
