@@ -125,10 +125,18 @@ def prepare_arguments(
     if objective not in TRAINERS:
         raise SystemExit(f"training.objective must be one of {', '.join(TRAINERS)}, got {objective!r}.")
     trainer = TRAINERS[objective]
-    unknown = settings.keys() - {each.name for each in fields(trainer.arguments_class) if each.init}
+    known, others = (_names(each.arguments_class) for each in (trainer, MinimumRiskTrainer))
+    unknown = settings.keys() - known
+    if unknown - others:
+        raise SystemExit(f"Unknown settings of training: {', '.join(sorted(unknown - others))}.")
     if unknown:
-        raise SystemExit(f"Unknown settings of training with objective {objective}: {', '.join(sorted(unknown))}.")
+        print(f"Not used by objective {objective}: {', '.join(sorted(unknown))}.")
+    settings = {name: value for name, value in settings.items() if name in known}
     return trainer, trainer.arguments_class(output_dir=str(output), **settings)
+
+
+def _names(arguments: type[TranslationTrainingArguments]) -> set[str]:
+    return {each.name for each in fields(arguments) if each.init}
 
 
 def prepare_model(config: dict[str, Any], train: Any, output: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import warnings
 from pathlib import Path
 
@@ -27,6 +28,17 @@ def mark_incomplete(folder: Path) -> None:
 def mark_whole(folder: Path) -> None:
     """Say that a checkpoint has been written."""
     (folder / INCOMPLETE).unlink(missing_ok=True)
+
+
+def delete_old_checkpoints(latest: Path, limit: int | None, best: str | None) -> None:
+    """Delete the oldest checkpoints beside the latest, so that `limit` are left; never the latest, nor the best."""
+    if limit is None or limit < 1:
+        return
+    protected = {latest} if best is None else {latest, Path(best)}
+    others = [folder for folder in latest.parent.glob("checkpoint-*") if folder.is_dir() and folder not in protected]
+    others.sort(key=lambda folder: (folder.stat().st_mtime_ns, len(folder.name), folder.name))
+    for folder in others[: max(0, len(others) + len(protected) - limit)]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def latest_checkpoints(run_folder: str | os.PathLike[str], number: int) -> list[Path]:

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 
 from hf_lrp.data.configs import generation_config_of
 from hf_lrp.data.vocabulary import Vocabulary
+from hf_lrp.explaining.adapters import merge_adapters
 from hf_lrp.explaining.audio import read_audio
 from hf_lrp.explaining.contrast import is_contrast, read_contrasts
 from hf_lrp.explaining.inputs import PREDICT, Described, Sources, read_predictions, read_sources
@@ -71,7 +72,8 @@ def explain(
 
     Args:
         model: an encoder-decoder model of a supported family, in evaluation mode, or the folder or Hub id of one,
-            which is loaded (see :func:`hf_lrp.load`). Half-precision models are explained in a float32 copy.
+            which is loaded (see :func:`hf_lrp.load`). Half-precision models are explained in a float32 copy,
+            models with adapters of PEFT in a copy with these merged.
         tokenizer: the model's tokenizer, or its processor; may be None where source and target are ids, and where the
             model is given by name. Languages are the tokenizer's: its ``src_lang`` and ``tgt_lang``.
         source: a text, a list of texts, ids (1-D tensor or list), a list of those, or a padded batch (a
@@ -107,12 +109,14 @@ def explain(
     if source is None:
         raise TypeError("There is no source to explain: pass it after the tokenizer, or as source=...")
     model, tokenizer = _loaded(model, tokenizer)
+    model, merged = merge_adapters(model)
     inputs = _read_inputs(model, tokenizer, source, generate_options)
     targets = None if target is None else _read_targets(target, inputs)
     if prefix is None:
         prefix = "model" if targets is None else "reference"
     _check_use(prefix, pool, generate_options)
     model, notes = in_float32(model)
+    notes = merged + notes
     limit = memory_limit(max_memory, model.device)
 
     if prefix == "model":
@@ -161,6 +165,7 @@ def explain_prefixes(
     for prefix in targets:
         _check_options(prefix, "top1", "exclude", rule, batch_size, SEED)
     model, tokenizer = _loaded(model, tokenizer)
+    model, merged = merge_adapters(model)
     inputs = _read_inputs(model, tokenizer, sources, generate_options)
     given = {prefix: None if target is None else _read_targets(target, inputs) for prefix, target in targets.items()}
     generates = None in given.values()
@@ -168,6 +173,7 @@ def explain_prefixes(
     if generates:
         _require_generate(model)
     model, notes = in_float32(model)
+    notes = merged + notes
     limit = memory_limit(max_memory, model.device)
 
     def explain_lazily() -> Iterator[dict[str, Contributions]]:

@@ -14,6 +14,7 @@ import torch
 from transformers import PreTrainedModel, TrainerCallback
 
 from hf_lrp.data.files import write_atomically
+from hf_lrp.explaining.adapters import merge_adapters
 from hf_lrp.explaining.explain import explain
 from hf_lrp.result.contributions import Contributions
 from hf_lrp.training.candidates import evaluating
@@ -88,6 +89,7 @@ class ContributionCallback(TrainerCallback):
         model, tokenizer = self._trainer.model, self._trainer.processing_class
         results = {}
         with evaluating(model), _without_autocast(model), torch.random.fork_rng():
+            model, _ = merge_adapters(model)
             for prefix in self._prefixes:
                 targets = None if prefix == "model" else self._targets
                 options: dict[str, Any] = {"num_beams": 1} if prefix == "model" else {}

@@ -12,9 +12,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer, TrainerCallback, TrainerState
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput, TrainOutput, rotate_checkpoints
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput, TrainOutput
 
-from hf_lrp.data.checkpoints import TRAINER_STATE, is_whole, last_whole_checkpoint, mark_incomplete, mark_whole
+from hf_lrp.data.checkpoints import (
+    TRAINER_STATE,
+    delete_old_checkpoints,
+    is_whole,
+    last_whole_checkpoint,
+    mark_incomplete,
+    mark_whole,
+)
 from hf_lrp.data.configs import IGNORED_LABEL, generation_config_of, position_limit, require_start_token
 from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import TokenBudgetBatchSampler, collate, shift_right
@@ -336,8 +343,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """A checkpoint is marked as incomplete while it is written, and older ones are deleted when it is whole."""
-        run = self._get_output_dir(trial=trial)
-        folder = Path(run) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.args.should_save:
             mark_incomplete(folder)
         self.accelerator.wait_for_everyone()
@@ -351,7 +357,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             if self._trained is not None:
                 write_position(folder, self._trained, self.state.global_step)
             mark_whole(folder)
-            rotate_checkpoints(run, limit, self.state.best_model_checkpoint, use_mtime=True)
+            delete_old_checkpoints(folder, limit, self.state.best_model_checkpoint)
 
     def create_model_card(self, *arguments: Any, **options: Any) -> None:
         """Write the card that `push_to_hub` pushes: what `Trainer` says, with what it does not know put right."""
