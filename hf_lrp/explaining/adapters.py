@@ -23,8 +23,8 @@ def merge_adapters(model: Any) -> tuple[Any, tuple[str, ...]]:
     if not layers:
         kinds = ", ".join(sorted({str(config.peft_type) for config in model.peft_config.values()}))
         raise ValueError(
-            f"The adapters of this model ({kinds}) cannot be merged into its weights, so it cannot be explained. Those "
-            "of LoRA and its kind can."
+            f"The adapters of this model ({kinds}) cannot be merged into its weights, so it cannot be explained. "
+            "Those of LoRA and its kind can."
         )
     for name, layer in layers:  # added with model.add_adapter, without a model around it
         layer.merge()

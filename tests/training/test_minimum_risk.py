@@ -201,16 +201,18 @@ def test_naive_version_has_the_same_expectation(monkeypatch):
     assert output.statistics.mean_bleu == pytest.approx(-expected, abs=0.02)
 
 
-def test_the_model_is_called_once_with_sources_and_the_encoder_runs_once():
-    model, batch = tiny_model(dropout=0.0).train(), make_batch()
-    calls, runs = [], []
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_called_once_with_a_graph_and_samples_are_drawn_without_dropout(training):
+    model, batch = tiny_model(dropout=0.5).train(training), make_batch()
+    calls, modes = [], []
     model.register_forward_pre_hook(lambda _, args, options: calls.append(options), with_kwargs=True)
-    model.get_encoder().register_forward_hook(lambda *_: runs.append(1))
-    minimum_risk_step(
-        model, batch, settings=MinimumRiskSettings(candidates=10, chunk_tokens=50), seed=0
-    ).loss.backward()
-    assert len(runs) == 1
-    assert sum("input_ids" in options for options in calls) == 1
+    model.get_encoder().register_forward_hook(lambda *_: modes.append((model.training, torch.is_grad_enabled())))
+    settings = MinimumRiskSettings(candidates=10, chunk_tokens=50)
+    outputs = [minimum_risk_step(model, batch, settings=settings, seed=0) for _ in range(2)]
+    assert outputs[0].statistics.mean_bleu == outputs[1].statistics.mean_bleu  # the same samples
+    assert (outputs[0].loss != outputs[1].loss) == training  # scored with another dropout
+    assert modes[: len(modes) // 2] == ([(True, True), (False, False)] if training else [(False, True)])
+    outputs[0].loss.backward()
     assert all(parameter.grad is not None for parameter in model.get_encoder().layers.parameters())
 
 
