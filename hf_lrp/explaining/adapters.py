@@ -5,23 +5,26 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from transformers import PreTrainedModel
+
 MERGED = "adapters were merged into the weights, in a copy of the model"
 
 
-def merge_adapters(model: Any) -> tuple[Any, tuple[str, ...]]:
+def merge_adapters(model: PreTrainedModel) -> tuple[PreTrainedModel, tuple[str, ...]]:
     """The model and no note; of a model with adapters, a copy with these merged, and a note that says so.
 
     Raises:
         ValueError: its adapters are no changes of weights, such as prompts, and cannot be merged.
     """
-    if not getattr(model, "peft_config", None):
+    configs: dict[str, Any] = getattr(model, "peft_config", None) or {}
+    if not configs:
         return model, ()
-    merged = copy.deepcopy(model)
+    merged: Any = copy.deepcopy(model)
     if hasattr(merged, "merge_and_unload"):
         return merged.merge_and_unload(), (MERGED,)
     layers = [(name, each) for name, each in merged.named_modules() if hasattr(each, "get_base_layer")]
     if not layers:
-        kinds = ", ".join(sorted({str(config.peft_type) for config in model.peft_config.values()}))
+        kinds = ", ".join(sorted({str(config.peft_type) for config in configs.values()}))
         raise ValueError(
             f"The adapters of this model ({kinds}) cannot be merged into its weights, so it cannot be explained. "
             "Those of LoRA and its kind can."

@@ -254,7 +254,7 @@ class TestLatest:
             (tmp_path / name).mkdir()
         for name in ("checkpoint-1", "checkpoint-3", "checkpoint-best"):
             (tmp_path / name / "trainer_state.json").touch()
-        with pytest.warns(UserWarning, match="checkpoint-2 is left out: it has no trainer_state.json"):
+        with pytest.warns(UserWarning, match="checkpoint-2 is left out: it was not written to its end"):
             assert latest_checkpoints(tmp_path, 2) == checkpoints(tmp_path, 1, 3)
         with pytest.raises(ValueError, match="has 2 complete checkpoints .* and 3 are wanted"):
             latest_checkpoints(tmp_path, 3)
