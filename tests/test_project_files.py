@@ -58,3 +58,14 @@ def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
     missing = [link for link in links if not (page.parent / link).exists()]
     assert not missing
+
+
+def test_messages_on_the_page_of_errors_are_those_of_the_code() -> None:
+    rows = [line.split(" | ") for line in (ROOT / "docs" / "errors.md").read_text(encoding="utf-8").splitlines()]
+    messages = [row[0].removeprefix("| ") for row in rows if len(row) == 3 and not row[0].startswith("| message")]
+    messages = [message for message in messages if not message.startswith("---")]
+    code = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "hf_lrp").rglob("*.py")))
+    code = re.sub(r'"\s*\n\s*f?r?"', "", code)  # strings over several lines
+    parts = {part.strip() for message in messages for part in message.split("…") if part.strip()}
+    assert len(messages) > 40
+    assert {part for part in parts if part not in code} == set()
