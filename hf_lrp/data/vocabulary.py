@@ -32,6 +32,11 @@ class Vocabulary:
                 f"tokenizer must be a transformers tokenizer, a processor with one, or None, got "
                 f"{type(tokenizer).__name__}. What is to be explained comes after it, or as source=..."
             )
+        if tokenizer is not None and knows_no_text(tokenizer):
+            raise ValueError(
+                f"The tokenizer knows no text: all its {len(tokenizer)} tokens are special. transformers makes up "
+                "such a tokenizer where a checkpoint has no tokenizer files: load it from where they are."
+            )
         self.tokenizer = tokenizer
         self.pad: int | None = model.config.pad_token_id
         self.ends = set(end_tokens(model))
@@ -174,6 +179,12 @@ class Vocabulary:
                 "into shorter sentences."
             )
         return torch.tensor(ids)
+
+
+def knows_no_text(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a tokenizer has nothing but special tokens, as one that was made up without any files."""
+    special = set(tokenizer.all_special_tokens)
+    return len(tokenizer) <= 2 * len(special) + 8 and special.issuperset(tokenizer.get_vocab())
 
 
 def _language_tokens_of(generation: Any) -> set[int]:

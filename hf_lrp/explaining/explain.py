@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from hf_lrp.data.vocabulary import Vocabulary
 from hf_lrp.explaining.adapters import merge_adapters
 from hf_lrp.explaining.audio import read_audio
 from hf_lrp.explaining.contrast import is_contrast, read_contrasts
+from hf_lrp.explaining.doubts import doubts_about_text, doubts_about_tokenizer, warn_of
 from hf_lrp.explaining.inputs import PREDICT, Described, Sources, read_predictions, read_sources
 from hf_lrp.explaining.loading import load
 from hf_lrp.explaining.memory import generation_batch_size, memory_limit, require_whole
@@ -36,6 +38,7 @@ from hf_lrp.relevance.families import family_of
 from hf_lrp.relevance.patching import patched
 from hf_lrp.relevance.propagation import DecoderInput, Relevance, propagate_all
 from hf_lrp.relevance.rules import AlphaBeta, Rule
+from hf_lrp.relevance.weights import require_plain_weights
 from hf_lrp.result.collection import ContributionsList
 from hf_lrp.result.contributions import Contributions
 from hf_lrp.result.words import group_words
@@ -191,6 +194,7 @@ class _Inputs(NamedTuple):
     sources: Sources
     vocabulary: Vocabulary
     prompts: DecoderPrompts
+    doubts: tuple[str, ...]
 
 
 class _Case(NamedTuple):
@@ -234,7 +238,7 @@ def _explain_each(
         relevances = [_join([next(found) for _ in one]) for one in given]
         described = sources.describe(item)
         yield {
-            name: _result(relevance, described, name, case, inputs.vocabulary, settings, model)
+            name: _result(relevance, described, name, case, inputs, settings, model)
             for name, relevance, case in zip(chosen, relevances, cases, strict=True)
         }
 
@@ -261,6 +265,7 @@ def _read_inputs(model: PreTrainedModel, tokenizer: Any, source: Any, generate_o
             f"{type(model).__name__} is a decoder only, which explain does not take yet: it has no source side of its "
             "own. hf_lrp.relevance.propagation.propagate gives the shares of all tokens of its input."
         )
+    require_plain_weights(model)
     _require_evaluation_mode(model)
     tokenizer, feature_extractor = _unpack(tokenizer)
     vocabulary = Vocabulary(model, tokenizer)
@@ -268,7 +273,10 @@ def _read_inputs(model: PreTrainedModel, tokenizer: Any, source: Any, generate_o
         sources = read_audio(source, model, feature_extractor)
     else:
         sources = read_sources(source, vocabulary)
-    return _Inputs(sources, vocabulary, DecoderPrompts(model, vocabulary, generate_options))
+        warn_of(doubt for item in sources.items for doubt in doubts_about_text(vocabulary, item, "source"))
+    doubts = doubts_about_tokenizer(model, vocabulary)
+    warn_of(doubts)
+    return _Inputs(sources, vocabulary, DecoderPrompts(model, vocabulary, generate_options), doubts)
 
 
 def _generate(
@@ -374,6 +382,7 @@ def _read_targets(target: Any, inputs: _Inputs) -> list[Prefix]:
             f"{_number(len(sources.items), 'source', sources.single)} but {_number(len(targets), 'target', one)}: "
             "pass one target for each source, a list for a list."
         )
+    warn_of(doubt for prefix in targets for doubt in doubts_about_text(inputs.vocabulary, prefix.ids, "target"))
     return targets
 
 
@@ -426,17 +435,24 @@ def _result(
     described: Described,
     kind: str,
     case: _Case,
-    vocabulary: Vocabulary,
+    inputs: _Inputs,
     settings: _Settings,
     model: PreTrainedModel,
 ) -> Contributions:
-    prefix = case.prefix
+    prefix, vocabulary = case.prefix, inputs.vocabulary
+    reads_text = inputs.sources.argument == "input_ids"
+    doubts = doubts_about_text(vocabulary, described.ids, "source") if reads_text else ()
     steps, prompt = len(relevance.source), len(prefix.prompt)
     start, source = relevance.decoder[:, :prompt].sum(1), relevance.source
     target = source.new_zeros(steps, len(prefix.ids))
     target[:, :-1] = relevance.decoder[:, prompt:]
     error = float((source.sum(1) + relevance.decoder.sum(1) - 1).abs().max())
-    notes = settings.notes
+    if not math.isfinite(error):
+        raise ValueError(
+            f"With {settings.rule}, relevance of both signs grows beyond what {source.dtype} can hold. Use a rule "
+            "closer to AlphaBeta(1, 0), or explain model.double()."
+        )
+    notes = (*settings.notes, *inputs.doubts, *doubts, *doubts_about_text(vocabulary, prefix.ids, "target"))
     if not error <= CONSERVATION:
         notes += (f"raw shares sum to 1 only within {error:.1e}: this rule lets relevance of both signs grow",)
     if settings.start_token == "exclude":

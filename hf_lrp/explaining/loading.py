@@ -25,9 +25,13 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from hf_lrp.data.vocabulary import knows_no_text
 from hf_lrp.relevance.families import FAMILIES, HOW_TO, supported_model_types
 
 EMBEDDED_MODEL = Path(__file__).parents[1] / "embedded" / "tatoeba-en-fr"
+_TOKENIZER_FILES = (
+    "Its files belong beside config.json: tokenizer.json, or for MarianMT source.spm, target.spm and vocab.json"
+)
 _LFS_POINTER = b"version https://git-lfs"
 
 
@@ -164,7 +168,7 @@ def _require_supported(config: PreTrainedConfig, name: str) -> None:
 def _load_tokenizer(name: str, kind: Any) -> Any:
     """A tokenizer, or for speech models a processor."""
     try:
-        return kind.from_pretrained(name, trust_remote_code=False)
+        tokenizer = kind.from_pretrained(name, trust_remote_code=False)
     except ImportError as error:
         package = next((p for p in ("sentencepiece", "tiktoken") if p in str(error).lower()), "sentencepiece")
         raise CheckpointError(
@@ -173,10 +177,12 @@ def _load_tokenizer(name: str, kind: Any) -> Any:
     except Exception as error:
         _raise_hub_error(name, error)
         raise CheckpointError(
-            f"The tokenizer of {name} cannot be loaded ({type(error).__name__}: {_in_one_line(error)}). Its files "
-            "belong beside config.json: tokenizer.json, or for MarianMT source.spm, target.spm and vocab.json; if "
-            "they are there, copy or download them again."
+            f"The tokenizer of {name} cannot be loaded ({type(error).__name__}: {_in_one_line(error)}). "
+            f"{_TOKENIZER_FILES}; if they are there, copy or download them again."
         ) from error
+    if knows_no_text(getattr(tokenizer, "tokenizer", tokenizer)):  # transformers makes one up
+        raise CheckpointError(f"{name} has no tokenizer. {_TOKENIZER_FILES}: copy or download them too.")
+    return tokenizer
 
 
 def _set_language(tokenizer: PreTrainedTokenizerBase, side: str, language: str | None, name: str) -> None:

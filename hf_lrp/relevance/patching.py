@@ -23,6 +23,7 @@ from hf_lrp.relevance.modules import (
 )
 from hf_lrp.relevance.network import Network, read_network
 from hf_lrp.relevance.rules import AlphaBeta, Rule
+from hf_lrp.relevance.weights import REMEDY, require_plain_weights
 
 _lock = threading.RLock()
 _holders: WeakKeyDictionary[nn.Module, set[object]] = WeakKeyDictionary()
@@ -50,7 +51,8 @@ def patched(model: PreTrainedModel, rule: Rule | None = None) -> Iterator[Patche
         rule: the rule that relevance is propagated with; default: the paper's, ``AlphaBeta(1, 0)``.
     """
     network = read_network(model)
-    _require_plain_modules(model, network)
+    require_plain_weights(model)
+    _require_plain_modules(network)
     holder = object()
     try:
         for module, behaviour in network.counterparts.items():
@@ -99,16 +101,13 @@ _PLAIN: dict[type[Recorded], type[nn.Module]] = {
 }
 
 
-def _require_plain_modules(model: PreTrainedModel, network: Network) -> None:
+def _require_plain_modules(network: Network) -> None:
     """Raise for modules whose counterpart would not be what runs, or whose weights are not plain numbers."""
-    remedy = "Load the model without quantisation and with dtype=torch.float32, and merge adapters (merge_and_unload)."
-    if getattr(model, "hf_quantizer", None) is not None:
-        raise TypeError(f"{type(model).__name__} is quantised, and relevance needs the real weights. {remedy}")
     for module, behaviour in network.counterparts.items():
         name = type(module).__name__
         plain = _PLAIN.get(behaviour, nn.Module)
         if not isinstance(module, plain):
-            raise TypeError(f"Expected a plain {plain.__name__}, found {name}. {remedy}")
+            raise TypeError(f"Expected a plain {plain.__name__}, found {name}. {REMEDY}")
         original = module.original if isinstance(module, Recorded) else type(module)
         if plain is not nn.Module and original.forward is not plain.forward:
             raise TypeError(f"{name} has a forward method of its own, but relevance assumes that of {plain.__name__}.")
@@ -120,7 +119,7 @@ def _require_plain_modules(model: PreTrainedModel, network: Network) -> None:
             raise TypeError(f"{name} has groups, dilation or padding other than zeros, for which there is no rule.")
         weight = getattr(module, "weight", None)
         if isinstance(weight, torch.Tensor) and not weight.is_floating_point():
-            raise TypeError(f"A {name} has {weight.dtype} weights: the model is quantised. {remedy}")
+            raise TypeError(f"A {name} has {weight.dtype} weights: the model is quantised. {REMEDY}")
         if "forward" in vars(module):
             raise TypeError(
                 f"The forward method of a {name} has been replaced on the module itself, as device_map and offloading "

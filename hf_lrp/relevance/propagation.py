@@ -16,6 +16,7 @@ from hf_lrp.relevance.blocks import Leak
 from hf_lrp.relevance.modules import Tape, Window
 from hf_lrp.relevance.network import Network, Stack, widths
 from hf_lrp.relevance.patching import PatchedModel
+from hf_lrp.relevance.weights import not_finite
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ def bytes_per_step(network: Network, source: int, target: int, item: int) -> int
 def _require_finite(patch: PatchedModel, logits: Tensor) -> None:
     if torch.isfinite(logits).all():
         return
-    broken = [name for name, p in patch.model.named_parameters() if not torch.isfinite(p).all()]
+    broken = not_finite(patch.model)
     where = f"the weights {', '.join(broken[:3])} contain NaN or infinity" if broken else "its weights are finite"
     raise ValueError(
         f"{type(patch.model).__name__} computes logits that are not finite ({where}). Load the checkpoint again, in "

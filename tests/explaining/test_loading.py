@@ -206,6 +206,12 @@ def test_a_checkpoint_without_a_tokenizer(checkpoint, tmp_path):
         load_checkpoint(folder)
 
 
+def test_a_tokenizer_that_transformers_makes_up_is_refused(tmp_path):
+    tiny_model("bart").save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=r"has no tokenizer\. Its files belong beside config\.json: tok"):
+        load_checkpoint(tmp_path)
+
+
 def test_a_tokenizer_whose_package_is_not_installed(offline):
     assert offline["with-sentencepiece"] == (
         "The tokenizer of somebody/with-sentencepiece needs the package sentencepiece: pip install sentencepiece."

@@ -1,0 +1,44 @@
+"""Whether a model's weights are plain numbers that relevance can be computed with."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+REMEDY = "Load the model without quantisation and with dtype=torch.float32, and merge adapters (merge_and_unload)."
+
+
+def require_plain_weights(model: PreTrainedModel) -> None:
+    """Raise for quantised models, whoever quantised them, and for models without any weights in memory."""
+    name = type(model).__name__
+    if getattr(model, "hf_quantizer", None) is not None:
+        raise TypeError(f"{name} is quantised, and relevance needs the real weights. {REMEDY}")
+    for path, module in model.named_modules():
+        if _is_quantised(module):
+            raise TypeError(
+                f"{name} is quantised ({path} is a {type(module).__name__} of {type(module).__module__}), and "
+                f"relevance needs the real weights. {REMEDY}"
+            )
+    for path, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_meta:
+            raise ValueError(
+                f"{name} has no weights: {path} is on the meta device. Load the checkpoint with from_pretrained, "
+                "without device_map or offloading."
+            )
+        if type(tensor) not in (nn.Parameter, torch.Tensor, nn.Buffer):
+            raise TypeError(
+                f"{name} is quantised or distributed ({path} is a {type(tensor).__name__}), and relevance needs plain "
+                f"tensors. {REMEDY}"
+            )
+
+
+def _is_quantised(module: nn.Module) -> bool:
+    """As `torch.ao.quantization` makes modules: their weight is packed, and given by a method."""
+    return callable(getattr(module, "weight", None)) and not isinstance(module.weight, torch.Tensor)
+
+
+def not_finite(model: PreTrainedModel) -> list[str]:
+    """Names of weights and buffers that contain NaN or infinity."""
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    return [name for name, tensor in tensors if tensor.is_floating_point() and not torch.isfinite(tensor).all()]
