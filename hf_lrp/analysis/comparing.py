@@ -19,7 +19,7 @@ from hf_lrp.analysis.run.store import Run
 from hf_lrp.analysis.run.summarizing import QUANTITIES
 from hf_lrp.data.json_files import json_bytes
 from hf_lrp.data.tables import csv_table
-from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate
+from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate, say_if_few
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -121,6 +121,7 @@ def compare(runs: Sequence[MeasuredRun]) -> Comparison:
         RunError: the runs are not of the same sentences and positions.
     """
     notes = check_comparable(runs)
+    notes += [note for note in [say_if_few(min(run.run.number for run in runs))] if note]
     means = [
         Mean(run.label, prefix, quantity, _count(run.tables[prefix].means[quantity]), overall(table, quantity))
         for run in runs
@@ -260,8 +261,8 @@ def comparison_json(comparison: Comparison) -> bytes:
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """A run's manifest without the list of its shards."""
-    return {name: value for name, value in run.manifest.items() if name != "shards"}
+    """A run's manifest without the checksums of its files."""
+    return {name: value for name, value in run.manifest.items() if name not in ("shards", "metrics")}
 
 
 def _plain(estimate: Estimate) -> dict[str, float | None]:

@@ -59,8 +59,10 @@ def _table(comparison: Comparison) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     about = "Means over the steps of each sentence from the second on, then over sentences."
-    return [*rows, *["* the 95 % interval excludes 0"] * bool(differences), about]
+    return [*rows, *["* the 95 % interval excludes 0"] * bool(differences), about, *comparison.notes]
 
 
 def _interval(estimate: Estimate, sign: str = "") -> str:
+    if estimate.low != estimate.low:  # nan: one sentence has no interval
+        return f"{estimate.value:{sign}.3f}"
     return f"{estimate.value:{sign}.3f} [{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"

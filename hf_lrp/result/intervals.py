@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtr, stdtrit
 
 DRAWS = 1000
 CONFIDENCE = 0.95
 BLOCK = 2**20  # numbers of drawn sentences in memory at a time
+
+
+FEW = 20  # sentences: intervals from fewer are rough
 
 
 class Estimate(NamedTuple):
@@ -23,7 +27,7 @@ class Estimate(NamedTuple):
 def bootstrap_mean(
     values: np.ndarray, *, draws: int = DRAWS, confidence: float = CONFIDENCE, seed: int = 0
 ) -> Estimate:
-    """The mean over sentences, with a percentile interval from drawing sentences with replacement.
+    """The mean over sentences, with an expanded percentile interval from drawing sentences with replacement.
 
     Sentences, not steps, are drawn: the steps of a sentence are not independent. The same seed gives the same draws
     for all columns, and the same numbers whatever the number of threads. In memory are `draws` · P floats, copies of
@@ -32,11 +36,12 @@ def bootstrap_mean(
     Args:
         values: `[n]` or `[n, P]`, one row per sentence; nan where a sentence has no value, which is left out.
         draws: how often n sentences are drawn.
-        confidence: the share of the draws' means that lie between the ends of the interval.
+        confidence: how often the interval holds the mean; of the draws' means, a few more lie in it where sentences
+            are few.
         seed: makes the draws repeatable.
 
     Returns:
-        floats for `[n]`, arrays `[P]` for `[n, P]`.
+        floats for `[n]`, arrays `[P]` for `[n, P]`; one sentence has no interval.
     """
     values = np.asarray(values, dtype=np.float64)
     if values.ndim not in (1, 2) or not len(values):
@@ -50,10 +55,19 @@ def bootstrap_mean(
     counted = None if defined.all() else defined.astype(np.float64)
     mean = _weighted_means(filled, counted, np.ones((1, len(values))))[0]
     means = np.concatenate([_weighted_means(filled, counted, w) for w in _draw(len(values), draws, seed)])
-    low, high = _percentiles(means, confidence)
+    low, high = _percentiles(means, defined.sum(axis=1), confidence)
     if values.ndim == 1:
         return Estimate(float(mean[0]), float(low[0]), float(high[0]))
     return Estimate(mean, low, high)
+
+
+def say_if_few(number: int) -> str:
+    """A sentence for readers of intervals, where these are of few sentences; else nothing."""
+    if number >= FEW:
+        return ""
+    if number == 1:
+        return "There is one sentence, so there are no intervals."
+    return f"Intervals from {number} sentences are rough, and too narrow for rates near 0 or 1."
 
 
 def _draw(number: int, draws: int, seed: int) -> Iterator[np.ndarray]:
@@ -75,10 +89,20 @@ def _weighted_means(filled: np.ndarray, counted: np.ndarray | None, weights: np.
     return np.divide(totals, counts, out=np.full_like(totals, np.nan), where=counts > 0)
 
 
-def _percentiles(means: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the interval of each column of `[draws, P]`, over the draws that have a mean."""
+def _percentiles(means: np.ndarray, numbers: np.ndarray, confidence: float) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the interval of each column of `[draws, P]`, over the draws that have a mean; nan for one sentence."""
     ends = np.full((2, means.shape[1]), np.nan)
-    known = ~np.isnan(means).all(axis=0)
-    tail = (1 - confidence) / 2
-    ends[:, known] = np.nanquantile(means[:, known], (tail, 1 - tail), axis=0)
+    for number in np.unique(numbers[numbers > 1]):
+        columns, tail = numbers == number, _tail(int(number), confidence)
+        ends[:, columns] = np.nanquantile(means[:, columns], (tail, 1 - tail), axis=0)
     return ends[0], ends[1]
+
+
+def _tail(number: int, confidence: float) -> float:
+    """The share of the draws' means that lies outside each end, for a number of sentences.
+
+    Less than (1 - confidence) / 2: means of draws vary less than means of new sentences would, and that their own
+    spread is estimated must be allowed for, as Student's t does (the expanded percentile interval of Hesterberg 2015).
+    """
+    quantile = stdtrit(number - 1, (1 + confidence) / 2)
+    return float(ndtr(-np.sqrt(number / (number - 1)) * quantile))

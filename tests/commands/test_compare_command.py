@@ -110,7 +110,7 @@ class TestCompare:
         lines = capsys.readouterr().out.splitlines()
         assert lines[0].split() == "prefix quantity run mean difference to the first".split()
         assert lines[1].startswith("reference  source contribution") and " one " in lines[1]
-        assert len(lines) == 1 + 4 * 2 + 2
+        assert len(lines) == 1 + 4 * 2 + 3
 
     def test_the_checkpoints_of_a_timeline(self, tmp_path, drawn):
         folder = tmp_path / "base"

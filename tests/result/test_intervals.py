@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from hf_lrp.result import intervals
-from hf_lrp.result.intervals import Estimate, bootstrap_mean
+from hf_lrp.result.intervals import Estimate, bootstrap_mean, say_if_few
 
 
 def slow_bootstrap(values: np.ndarray, draws: int, confidence: float, seed: int) -> list[Estimate]:
@@ -20,7 +21,8 @@ def slow_bootstrap(values: np.ndarray, draws: int, confidence: float, seed: int)
             if drawn:
                 means.append(sum(drawn) / len(drawn))
         known = [value for value in values[:, column] if not np.isnan(value)]
-        tail = (1 - confidence) / 2
+        quantile = scipy.stats.t(len(known) - 1).ppf((1 + confidence) / 2)
+        tail = scipy.stats.norm.cdf(-quantile * (1 - 1 / len(known)) ** -0.5)
         estimates.append(Estimate(sum(known) / len(known), *np.quantile(means, [tail, 1 - tail])))
     return estimates
 
@@ -30,7 +32,7 @@ def test_equals_the_loop_written_from_the_definition(missing: float) -> None:
     draw = np.random.default_rng(7)
     values = draw.normal(size=(9, 4))
     values[draw.random(values.shape) < missing] = np.nan
-    values[0] = 1.0  # every column has a value
+    values[0], values[1] = 1.0, 2.0  # every column has two values
     estimate = bootstrap_mean(values, draws=60, confidence=0.9, seed=3)
     np.testing.assert_allclose(np.transpose(estimate), slow_bootstrap(values, 60, 0.9, 3), rtol=1e-12)
 
@@ -85,6 +87,19 @@ def test_intervals_hold_the_true_mean_about_as_often_as_they_say() -> None:
     assert 0.85 <= covered <= 0.94
     expected = 2 * 1.645 / np.sqrt(100)
     np.testing.assert_allclose(np.mean(estimate.high - estimate.low), expected, rtol=0.05)
+
+
+@pytest.mark.parametrize("number", [8, 15])
+def test_intervals_from_few_sentences_hold_the_mean_as_often(number: int) -> None:
+    experiments = np.random.default_rng(2).normal(loc=0.5, size=(number, 1000))
+    estimate = bootstrap_mean(experiments)
+    assert np.mean((estimate.low <= 0.5) & (estimate.high >= 0.5)) >= 0.91
+
+
+def test_one_sentence_has_no_interval() -> None:
+    estimate = bootstrap_mean(np.array([0.5]))
+    assert estimate.value == 0.5 and np.isnan(estimate.low) and np.isnan(estimate.high)
+    assert "no intervals" in say_if_few(1) and "from 8 sentences are rough" in say_if_few(8) and say_if_few(20) == ""
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,16 @@ from typing import Any, Literal
 import numpy as np
 
 from hf_lrp.data.tables import csv_table
-from hf_lrp.result.intervals import CONFIDENCE
+from hf_lrp.result.intervals import CONFIDENCE, say_if_few
 
-BANDS = f"Bands: {CONFIDENCE:.0%} bootstrap intervals over sentences."  # for captions
 # How a chart is drawn: curves told apart by colour, line style and marker; runs from the least to the most data with
 # arrows; checkpoints coloured by their step; quantities over training steps; all of them in one picture.
 Kind = Literal["curves", "growth", "checkpoints", "steps", "timeline"]
+
+
+def describe_bands(sentences: int) -> str:
+    """What the bands of a figure are, for its caption."""
+    return f"Bands: {CONFIDENCE:.0%} bootstrap intervals over sentences. {say_if_few(sentences)}".rstrip()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hf_lrp.analysis.comparing import WORDS, MeasuredRun, check_comparable, shared_prefixes
-from hf_lrp.analysis.figures.charts import BANDS, Chart, Curve, Kind, Panel
+from hf_lrp.analysis.figures.charts import Chart, Curve, Kind, Panel, describe_bands
 from hf_lrp.analysis.measures.endings import LAST, Endings
 from hf_lrp.analysis.measures.metrics import Table, by_position, paired_difference, source_positions
 from hf_lrp.result.intervals import Estimate, bootstrap_mean
@@ -22,18 +22,19 @@ def charts_of_run(run: MeasuredRun) -> list[Chart]:
     The first three are with reference prefixes, as in the paper, or else with the first type that the run has.
     """
     prefix = "reference" if "reference" in run.tables else next(iter(run.tables))
+    bands = describe_bands(run.run.number)
     of_prefix = f"{run.label}, {prefix} prefixes, {run.run.number} sentences."
     charts = [
         Chart(
             "1-contributions-by-position",
-            f"Contribution of the whole source at each target position, from the second on. {of_prefix} {BANDS}",
+            f"Contribution of the whole source at each target position, from the second on. {of_prefix} {bands}",
             (_panel("source_total", [(run.label, run.tables[prefix])], [run.endings[prefix]], alone=True),),
         ),
         _source_positions(run, prefix, of_prefix),
         Chart(
             "3-entropies-by-position",
             "Entropy of source contributions (a) and of target contributions (b) at each target position, in nats. "
-            f"{of_prefix} {BANDS}",
+            f"{of_prefix} {bands}",
             tuple(
                 _panel(quantity, [(run.label, run.tables[prefix])], [run.endings[prefix]])
                 for quantity in ("source_entropy", "target_entropy")
@@ -46,7 +47,7 @@ def charts_of_run(run: MeasuredRun) -> list[Chart]:
             Chart(
                 "4-prefix-types",
                 "Contribution of source (a) and entropy of source contributions (b) with prefixes of "
-                f"different types. {run.label}, {run.run.number} sentences. {BANDS}",
+                f"different types. {run.label}, {run.run.number} sentences. {bands}",
                 tuple(
                     _panel(quantity, list(run.tables.items()), list(run.endings.values()))
                     for quantity in ("source_total", "source_entropy")
@@ -85,7 +86,12 @@ def _source_positions(run: MeasuredRun, prefix: str, of_prefix: str) -> Chart:
             Panel("last_source", label, "position from the end", (last,), title="last tokens", named_positions=names),
         ]
         caption += " (b): the last source tokens, counted from the end."
-    return Chart("2-source-positions", f"{caption} {of_prefix} {BANDS}", tuple(panels), columns=len(panels))
+    return Chart(
+        "2-source-positions",
+        f"{caption} {of_prefix} {describe_bands(run.run.number)}",
+        tuple(panels),
+        columns=len(panels),
+    )
 
 
 def _objectives(runs: Sequence[MeasuredRun], prefix: str) -> Chart:
@@ -96,7 +102,7 @@ def _objectives(runs: Sequence[MeasuredRun], prefix: str) -> Chart:
     return Chart(
         f"5-side-by-side-{prefix}",
         f"Contribution of source (a) and entropy of source contributions (b) with {prefix} prefixes; below, the "
-        f"differences to {runs[0].label}, paired by sentence. {runs[0].run.number} sentences. {BANDS}",
+        f"differences to {runs[0].label}, paired by sentence. {_describe_number(runs)}",
         tuple(panels),
         columns=2,
     )
@@ -109,11 +115,15 @@ def _growth(runs: Sequence[MeasuredRun], prefix: str) -> Chart:
         f"6-growth-{prefix}",
         f"Contribution of source (a) and entropy of source contributions (b) with {prefix} prefixes, from "
         f"{runs[0].label} to {runs[-1].label}; arrows lead from the first to the last where their intervals "
-        f"do not overlap. {runs[0].run.number} sentences. {BANDS}",
+        f"do not overlap. {_describe_number(runs)}",
         tuple(_panel(quantity, tables, endings) for quantity in ("source_total", "source_entropy")),
         columns=2,
         kind=kind,
     )
+
+
+def _describe_number(runs: Sequence[MeasuredRun]) -> str:
+    return f"{runs[0].run.number} sentences. {describe_bands(runs[0].run.number)}"
 
 
 def _of_prefix(runs: Sequence[MeasuredRun], prefix: str) -> tuple[list[tuple[str, Table]], list[Endings]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from hf_lrp.analysis.comparing import WORDS
-from hf_lrp.analysis.figures.charts import BANDS, Chart, Curve, Panel, Stage
+from hf_lrp.analysis.figures.charts import Chart, Curve, Panel, Stage, describe_bands
 from hf_lrp.analysis.figures.run_charts import SHORT_WORDS, position_label
 from hf_lrp.analysis.measures.metrics import DIVERGENCE
 from hf_lrp.analysis.timeline import CHANGE, STAGED, Timeline
@@ -22,6 +22,7 @@ _LABELS = SHORT_WORDS | {CHANGE + "source_total": "mean |change|", CHANGE + DIVE
 def charts_of_timeline(timeline: Timeline, label: str) -> list[Chart]:
     """Training stages, entropies, accuracy and change by position, and the timeline; as far as they were measured."""
     stages, about = find_stages_of(timeline)
+    bands = describe_bands(timeline.number)
     lines = " Dashed lines part the stages." if len(stages) > 1 else ""
     about = f"{label}, {timeline.prefix} prefixes, {timeline.number} sentences. {about}"
     over_steps = [name for name in (DIVERGENCE, *STAGED) if name in timeline.overall]
@@ -31,7 +32,7 @@ def charts_of_timeline(timeline: Timeline, label: str) -> list[Chart]:
     charts = [
         Chart(
             "7-training-stages",
-            f"Over training steps: {_enumerate(over_steps)}.{lines} {about} {BANDS}",
+            f"Over training steps: {_enumerate(over_steps)}.{lines} {about} {bands}",
             tuple(_over_steps(timeline, name) for name in over_steps),
             columns=2,
             kind="steps",
@@ -43,7 +44,7 @@ def charts_of_timeline(timeline: Timeline, label: str) -> list[Chart]:
         Chart(
             "11-training-timeline",
             "The training timeline. Stages are drawn equally wide; written into each is what a quantity is at its "
-            f"beginning and end. {about} {BANDS}",
+            f"beginning and end. {about} {bands}",
             tuple(_over_steps(timeline, name) for name in (*over_steps, *accuracy)),
             kind="timeline",
             stages=stages,
