@@ -88,6 +88,33 @@ def test_a_recipe_runs_from_text_to_scores(recipe: Any, corpus: Path, runs: Path
     assert result.conservation_error <= 1e-5
 
 
+def test_a_recipe_trains_what_the_released_scripts_train(recipe: Any, corpus: Path, runs: Path) -> None:
+    train(recipe, "wmt14-en-fr-released", corpus, runs / "released")
+    model = AutoModelForSeq2SeqLM.from_pretrained(runs / "released" / "averaged")
+    assert type(model).__name__ == "PegasusForConditionalGeneration"
+    assert (model.config.attention_dropout, model.config.activation_dropout) == (0.1, 0.1)
+    state = json.loads((runs / "released" / "checkpoint-4" / "trainer_state.json").read_text())
+    assert any("eval_bleu" in log for log in state["log_history"])  # translations are scored while it trains
+    start = {"start_from": runs / "released" / "averaged"}
+    results = train(recipe, "wmt14-en-fr-released-mrt", corpus, runs / "released-mrt", **start)
+    assert results["sentences"] == 6
+
+
+def test_settings_are_read_as_yaml_1_2_has_them(recipe: Any, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    changed = recipe.with_settings(
+        {}, ["training.eval_strategy=no", "training.learning_rate=1e-5", "a.b=true", "a.c=7"]
+    )
+    assert changed == {"training": {"eval_strategy": "no", "learning_rate": 1e-5}, "a": {"b": True, "c": 7}}
+    settings = {"eval_strategy": "no", "use_cpu": True, "candidates": 7}
+    trainer, arguments = recipe.prepare_arguments({"training": settings}, tmp_path)
+    assert trainer.__name__ == "TranslationTrainer" and arguments.eval_strategy == "no"
+    assert "Not used by objective mle: candidates." in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="Unknown settings of training: candidate."):
+        recipe.prepare_arguments({"training": {"candidate": 7}}, tmp_path)
+    with pytest.raises(SystemExit, match="must be one of mle, mrt, got 'ml'"):
+        recipe.prepare_arguments({"training": {"objective": "ml"}}, tmp_path)
+
+
 def test_a_recipe_trains_on_a_stream(recipe: Any, corpus: Path, runs: Path, capsys: pytest.CaptureFixture) -> None:
     """A subset needs to know of how many pairs."""
     settings = {"data.streaming": "true", "training.stream_buffer": 60, "data.subset": 150}

@@ -129,3 +129,17 @@ def test_unclear_results_and_unknown_metrics_name_the_remedy(load_module):
         unclear([ids("the house")], ids("the cat"))
     with pytest.raises(TypeError, match=r"sacrebleu.metrics.CHRF\(\).*evaluate.load.*function that takes"):
         TextRisk(tiny_tokenizer(), SimpleNamespace(name="accuracy"))
+
+
+@pytest.mark.parametrize(
+    ("candidate", "expected"),
+    [
+        ([2, 3, 4, 5, 6], 1.0),
+        ([2, 3, 9, 9, 9], (2 / 5 * 1 / 4 * 0.1 / 3 * 0.1 / 2) ** 0.25),
+        ([2, 3], (1 * 1 * 0.1 * 0.1) ** 0.25 * 2.718281828459045 ** (1 - 5 / 2)),
+        ([9, 9], 0.0),
+    ],
+)
+def test_smoothing_of_the_released_code(candidate, expected):
+    found = negative_sentence_bleu([candidate], [2, 3, 4, 5, 6], smoothing="released")
+    assert found == [pytest.approx(-expected, abs=1e-12)]
