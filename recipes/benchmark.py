@@ -77,7 +77,7 @@ def load(checkpoint: str | None) -> PreTrainedModel:
     """Transformer base, or a checkpoint in float32."""
     if checkpoint is None:
         return transformer_base()
-    return AutoModelForSeq2SeqLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    return AutoModelForSeq2SeqLM.from_pretrained(checkpoint, dtype=torch.float32, trust_remote_code=False).eval()
 
 
 def random_sentence(length: int, seed: int) -> Tensor:
@@ -141,7 +141,7 @@ def compare(checkpoint: str | None, source: int, target: int, repeats: int) -> d
     model = load(checkpoint)
     ids = random_sentence(source, 1), random_sentence(target, 2)
     if checkpoint is not None:
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint, trust_remote_code=False)
         texts, ids = zip(*(random_text(tokenizer, length, length) for length in (source, target)), strict=True)
     tasks: dict[str, Callable[[], None]] = {
         "forward": lambda: forward(model, *ids),

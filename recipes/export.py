@@ -27,8 +27,8 @@ LONGEST = 128  # tokens, far above what the data has
 
 def save_half(averaged: Path, folder: Path) -> None:
     """Weights in half precision, tokenizer and settings for beam search."""
-    model = AutoModelForSeq2SeqLM.from_pretrained(averaged, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(averaged)
+    model = AutoModelForSeq2SeqLM.from_pretrained(averaged, dtype=torch.float32, trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(averaged, trust_remote_code=False)
     tokenizer.model_max_length = LONGEST
     config = model.config
     model.generation_config = GenerationConfig(
@@ -113,9 +113,9 @@ def export(run: Path, data: str, output: Path) -> dict[str, Any]:
     partial = output.with_name(f".{output.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     save_half(run / "averaged", partial)
-    model = AutoModelForSeq2SeqLM.from_pretrained(partial, dtype=torch.float32)
+    model = AutoModelForSeq2SeqLM.from_pretrained(partial, dtype=torch.float32, trust_remote_code=False)
     _, _, test = prepare_data(config, config["training"]["seed"])
-    results = score(model, AutoTokenizer.from_pretrained(partial), test)
+    results = score(model, AutoTokenizer.from_pretrained(partial, trust_remote_code=False), test)
     training["test"] = {name: value for name, value in results.items() if name != "examples"}
     write_json(partial / "training.json", training)
     (partial / "README.md").write_text(model_card(model, training), encoding="utf-8")

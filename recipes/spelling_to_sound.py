@@ -48,7 +48,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--word", required=True)
     parser.add_argument("--output", type=Path, required=True, help="picture, as PNG, PDF or SVG")
     options = parser.parse_args(arguments)
-    model = AutoModelForSeq2SeqLM.from_pretrained(options.checkpoint, dtype=torch.float32).eval()
+    model = AutoModelForSeq2SeqLM.from_pretrained(
+        options.checkpoint, dtype=torch.float32, trust_remote_code=False
+    ).eval()
     model.config.name_or_path = Path(options.checkpoint).name
     result = explain_word(model, options.word)
     print(result)

@@ -143,8 +143,8 @@ def prepare_model(config: dict[str, Any], train: Any, output: Path) -> tuple[Pre
     """The model to start from and its tokenizer: a trained one, or a new one and a tokenizer trained on the data."""
     if config.get("start_from"):
         start = config["start_from"]
-        model = AutoModelForSeq2SeqLM.from_pretrained(start, dtype=torch.float32)
-        return model, AutoTokenizer.from_pretrained(start)
+        model = AutoModelForSeq2SeqLM.from_pretrained(start, dtype=torch.float32, trust_remote_code=False)
+        return model, AutoTokenizer.from_pretrained(start, trust_remote_code=False)
     folder = output / "tokenizer"
     state = PartialState()
     with state.main_process_first():
@@ -153,7 +153,7 @@ def prepare_model(config: dict[str, Any], train: Any, output: Path) -> tuple[Pre
             partial = output / "tokenizer.partial"
             tokenizer.save_pretrained(partial)
             partial.rename(folder)
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     return AutoModelForSeq2SeqLM.from_config(translation_config(tokenizer, **config["model"])), tokenizer
 
 
@@ -185,7 +185,7 @@ def finish(output: Path, number: int, device: torch.device, tokenizer: PreTraine
     averaged = output / "averaged"
     number = min(number, len(whole_checkpoints(output)))
     average_checkpoints(latest_checkpoints(output, number), averaged, overwrite=True)
-    model = AutoModelForSeq2SeqLM.from_pretrained(averaged, dtype=torch.float32).to(device)
+    model = AutoModelForSeq2SeqLM.from_pretrained(averaged, dtype=torch.float32, trust_remote_code=False).to(device)
     results = score(model, tokenizer, test)
     write_atomically(output / "results.json", (json.dumps(results, indent=2, ensure_ascii=False) + "\n").encode())
     print(f"BLEU {results['bleu']:.1f}, chrF {results['chrf']:.1f} on {results['sentences']} sentences: {averaged}")

@@ -38,6 +38,8 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     if destination.exists() and not destination.is_file():
         destination.write_bytes(content)
         return
+    if not destination.parent.is_dir():
+        raise FileNotFoundError(f"{path} cannot be written: there is no folder {destination.parent}. Create it first.")
     temporary = destination.with_name(f"{_beginning(destination.name)}{uuid.uuid4().hex}")
     try:
         with temporary.open("xb") as file:

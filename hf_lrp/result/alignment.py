@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import torch
 
 from hf_lrp.data.files import write_atomically
-from hf_lrp.result.words import group_at_spaces, looks_special
+from hf_lrp.result.words import group_at_spaces, lacks_spaces, looks_special
 
 if TYPE_CHECKING:
     from hf_lrp.result.contributions import Contributions
@@ -41,8 +42,7 @@ def align_words(contributions: Contributions) -> set[tuple[int, int]]:
     """See `Contributions.alignment`."""
     c = contributions
     _check(c)
-    source_words = group_at_spaces(c.source_tokens, [looks_special(token) for token in c.source_tokens])
-    target_words = group_at_spaces(c.target_tokens, [looks_special(token) for token in c.target_tokens])
+    source_words, target_words = (_number_words(c, side) for side in ("source", "target"))
     if all(word is None for word in source_words):
         return set()
     # Some source tokens, such as punctuation, have large shares in every prediction. What tells where a target token
@@ -56,14 +56,25 @@ def align_words(contributions: Contributions) -> set[tuple[int, int]]:
     return {(source, target) for source, target in links if source is not None and target is not None}
 
 
-def _check(c: Contributions) -> None:
+def _number_words(c: Contributions, side: str) -> tuple[int | None, ...]:
+    """The word that each token is of: at word level the word itself, else what spaces part; None: no text."""
+    tokens: tuple[str, ...] = getattr(c, f"{side}_tokens")
+    special = [looks_special(token) for token in tokens]
     if c.level == "word":
-        raise ValueError(
-            "Words were merged, so spaces are not known any more: call alignment() before merge_subwords()."
+        return tuple(None if is_special else n for n, is_special in enumerate(special))
+    if lacks_spaces(tokens, special):
+        warnings.warn(
+            f"hf_lrp: the {side} has no spaces between its words, so alignment() takes its pieces for words.",
+            stacklevel=5,
         )
+    return group_at_spaces(tokens, special)
+
+
+def _check(c: Contributions) -> None:
     if len(c) < len(c.target_tokens):
         raise ValueError(f"These are {len(c)} of {len(c.target_tokens)} steps: call alignment() on the whole result.")
-    if c.predicted_ids.ndim != 1 or not torch.equal(c.predicted_ids, c.target_ids):
+    same_ids = c.predicted_ids.ndim == 1 and torch.equal(c.predicted_ids, c.target_ids)
+    if not same_ids or (c.level == "word" and c.predicted_tokens != c.target_tokens):  # words have one id of several
         raise ValueError(
             "These contributions explain other tokens than those of the target, so they do not say what the target's "
             "words were made from. Compute them with explain(..., predict='target')."

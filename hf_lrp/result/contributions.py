@@ -313,8 +313,10 @@ class Contributions:
 
         Each target token is linked to one source token: that whose part of R_t(source) is largest, relative to
         its average over all steps. Words are linked if any of their tokens are. Words are what spaces part, as in
-        files of alignments; special tokens are left out. Target words without a counterpart are linked too. The
-        contributions must be those of the target's tokens: `explain(..., predict="target")`.
+        files of alignments; where a text such as Chinese has no spaces, its pieces are words, and a warning says so.
+        After `merge_subwords()`, words are numbered as there. Special tokens are left out. Target words without a
+        counterpart are linked too. The contributions must be those of the target's tokens:
+        `explain(..., predict="target")`.
         """
         from hf_lrp.result.alignment import align_words
 

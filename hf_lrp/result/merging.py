@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from hf_lrp.result.words import detect_marking, join_words
+from hf_lrp.result.words import detect_marking, join_predicted, join_words
 
 if TYPE_CHECKING:
     from hf_lrp.result.contributions import Contributions
@@ -39,7 +39,7 @@ def merge_subwords(c: Contributions) -> Contributions:
         probability=torch.stack(probability).to(c.probability.dtype),
         source_tokens=join_words(c.source_tokens, c.source_words, source_marking),
         target_tokens=join_words(c.target_tokens, c.target_words, target_marking),
-        predicted_tokens=join_words(c.predicted_tokens, c.target_words, target_marking),
+        predicted_tokens=join_predicted(c.predicted_tokens, c.target_tokens, c.target_words, target_marking),
         source_ids=c.source_ids[first_column],
         target_ids=c.target_ids[first_row],
         predicted_ids=c.predicted_ids[first_row],

@@ -19,6 +19,7 @@ import unicodedata
 from collections.abc import Sequence
 from enum import Enum
 from functools import cache
+from itertools import pairwise
 
 from hf_lrp.data.visible import visible
 
@@ -97,8 +98,39 @@ def group_at_spaces(tokens: Sequence[str], special: Sequence[bool]) -> tuple[int
 
     Other than in `group_words`, punctuation and pieces of Chinese or Thai stay in the word that they are written in:
     words are numbered as in files of text with spaces between all words. Tokens without any marking are words of
-    their own.
+    their own. Where `lacks_spaces`, nothing tells words apart but pieces, and words are those of `group_words`.
     """
+    if lacks_spaces(tokens, special):
+        numbers = {word: n for n, word in enumerate(_text_words(tokens, special))}
+        grouped = zip(group_words(tokens, special), special, strict=True)
+        return tuple(None if is_special else numbers[word] for word, is_special in grouped)
+    return _split_at_spaces(tokens, special)
+
+
+def lacks_spaces(tokens: Sequence[str], special: Sequence[bool]) -> bool:
+    """Whether a text of a script such as Chinese is written without spaces between its words.
+
+    Texts that were cut into words have few pieces in each: more than three on average are no word.
+    """
+    at_spaces = _split_at_spaces(tokens, special)
+    texts = [token for token, is_special in zip(tokens, special, strict=True) if not is_special]
+    marking = detect_marking(texts)
+    unspaced = [
+        word
+        for token, word in zip(tokens, at_spaces, strict=True)
+        if word is not None and _is_unspaced(_bare(token, marking))
+    ]
+    parts = len({word for word in at_spaces if word is not None})
+    return len(unspaced) > 3 * len(set(unspaced)) or (parts == 1 and len(unspaced) > 1)
+
+
+def _text_words(tokens: Sequence[str], special: Sequence[bool]) -> list[int]:
+    """The words of `group_words` that are no special tokens, in order."""
+    words = group_words(tokens, special)
+    return list(dict.fromkeys(word for word, is_special in zip(words, special, strict=True) if not is_special))
+
+
+def _split_at_spaces(tokens: Sequence[str], special: Sequence[bool]) -> tuple[int | None, ...]:
     texts = [token for token, is_special in zip(tokens, special, strict=True) if not is_special]
     marking = detect_marking(texts)
     number, word = -1, ""
@@ -123,6 +155,27 @@ def join_words(tokens: Sequence[str], words: Sequence[int], marking: Marking) ->
     for token, word in zip(tokens, words, strict=True):
         pieces[word].append(token)
     return tuple(_join_pieces(word, marking) for word in pieces)
+
+
+def join_predicted(
+    predicted: Sequence[str], written: Sequence[str], words: Sequence[int], marking: Marking
+) -> tuple[str, ...]:
+    """The predictions within each target word, as text.
+
+    A piece is predicted after the pieces that are written, so it goes on with the prediction before it only where
+    that is what was written; else the two stand apart: `gare / que`.
+    """
+    texts = [""] * (words[-1] + 1)
+    for word in range(len(texts)):
+        places = [i for i, other in enumerate(words) if other == word]
+        runs = [places[:1]]
+        for before, place in pairwise(places):
+            if predicted[before] == written[before]:
+                runs[-1].append(place)
+            else:
+                runs.append([place])
+        texts[word] = " / ".join(_join_pieces([predicted[i] for i in run], marking) for run in runs)
+    return tuple(texts)
 
 
 def _join_pieces(pieces: Sequence[str], marking: Marking) -> str:
@@ -186,9 +239,14 @@ def _continues(previous: str, token: str, marking: Marking) -> bool:
     return False
 
 
+def _is_unspaced(text: str) -> bool:
+    """Whether a piece starts with a character of a script that is written without spaces between words."""
+    return bool(text) and unicodedata.name(text[0], "").startswith(_UNSPACED_SCRIPTS)
+
+
 def _is_word_alone(texts: Sequence[str], i: int) -> bool:
     text = texts[i]
-    if text and unicodedata.name(text[0], "").startswith(_UNSPACED_SCRIPTS):
+    if _is_unspaced(text):
         return True
     if not text or not all(unicodedata.category(char).startswith("P") for char in text):
         return False

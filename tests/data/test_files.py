@@ -17,6 +17,12 @@ def test_a_longer_name_is_refused_before_the_work(tmp_path):
         prepare_destination(tmp_path / ("a" * 256))
 
 
+def test_a_folder_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"a/b/c.txt cannot be written: there is no folder .*a/b\. Create it"):
+        write_atomically(tmp_path / "a" / "b" / "c.txt", b"content")
+    assert not list(tmp_path.iterdir())
+
+
 def test_leftovers_of_a_file_go_and_others_stay(tmp_path):
     hexes = "0123456789abcdef" * 2
     kept = ["manifest.json", f".other.json.{hexes}", ".manifest.json.bak", f"manifest.json.{hexes}"]

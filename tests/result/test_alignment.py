@@ -10,7 +10,7 @@ from example_contributions import make_contributions
 from hf_lrp import Contributions, explain
 from hf_lrp.explaining.loading import load_checkpoint
 from hf_lrp.result.alignment import alignment_error_rate, read_links, score_alignments, write_links
-from hf_lrp.result.words import group_at_spaces
+from hf_lrp.result.words import group_at_spaces, lacks_spaces
 
 HAND_ALIGNED = Path(__file__).parent / "hand_aligned.tsv"
 
@@ -71,9 +71,31 @@ def test_contributions_that_say_nothing_of_the_target_are_refused(changes, messa
         make_contributions(**changes).alignment()
 
 
-def test_merged_words_are_refused():
-    with pytest.raises(ValueError, match="before merge_subwords"):
-        make_contributions().merge_subwords().alignment()
+def test_merged_words_are_numbered_as_merged():
+    c = contributions_of(
+        [[0.3, 0.1, 0.5, 0.1], [0.1, 0.2, 0.5, 0.2], [0.2, 0.0, 0.7, 0.1], [0.2, 0.1, 0.5, 0.2]],
+        ["▁a", "▁b", "!", "</s>"],
+        ["▁x", "▁y", "▁z", "</s>"],
+    )
+    assert c.merge_subwords().source_tokens == ("a", "b", "!", "</s>")
+    assert c.merge_subwords().alignment() == {(0, 0), (1, 1), (2, 2)}  # `!` is a word of its own
+
+
+def test_text_without_spaces_is_aligned_by_pieces_and_says_so():
+    tokens = ["▁我们", "昨天", "看", "GP", "U", "。", "</s>"]
+    target = ["▁x", "▁y", "▁z", "▁v", "</s>"]
+    shares = [[0.9 if i == j else 0.02 for i in range(7)] for j in (0, 1, 2, 4, 5)]
+    c = contributions_of(shares, tokens, target)
+    with pytest.warns(UserWarning, match="the source has no spaces between its words, so alignment"):
+        assert c.alignment() == {(0, 0), (1, 1), (2, 2), (3, 3)}  # `GP` and `U` are one word
+    assert c.merge_subwords().alignment() == {(0, 0), (1, 1), (2, 2), (3, 3)}
+
+
+@pytest.mark.parametrize(
+    "tokens", [["▁我们", "▁昨", "天", "▁看", "书", "。"], ["▁a", "▁b", "c"], ["▁我们"], ["▁나는", "▁학교", "에"]]
+)
+def test_text_with_spaces_is_not_cut_into_pieces(tokens):
+    assert not lacks_spaces(tokens, [False] * len(tokens))
 
 
 @pytest.mark.parametrize(

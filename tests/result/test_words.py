@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_lrp.result.words import Marking, detect_marking, display_tokens, group_words, join_words
+from hf_lrp.result.words import Marking, detect_marking, display_tokens, group_words, join_predicted, join_words
 
 SPECIAL = {"</s>", "<s>", "<unk>", "<pad>", "[CLS]", "[SEP]", "__fr__"}
 
@@ -104,6 +104,20 @@ def test_words_start_at_zero_and_grow_by_at_most_one(parts, random):
     assert all(b - a in (0, 1) for a, b in pairwise(words))
     assert len(join_words(tokens, words, detect_marking(tokens))) == words[-1] + 1
     assert len(display_tokens(tokens)) == len(tokens)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "expected"),
+    [
+        ("▁gar age ▁est", ("garage", "est")),
+        ("▁gar es ▁est", ("gares", "est")),
+        ("▁gare que ▁a", ("gare / que", "a")),
+        ("▁gar ▁est </s>", ("gar est", "</s>")),
+    ],
+)
+def test_predictions_of_a_word_are_glued_only_where_they_follow_each_other(predicted, expected):
+    written = ["▁gar", "age", "▁est"]
+    assert join_predicted(predicted.split(), written, (0, 0, 1), Marking.SENTENCEPIECE) == expected
 
 
 def test_labels_show_where_words_start():
