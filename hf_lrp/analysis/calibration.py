@@ -164,7 +164,7 @@ def translate_and_measure(
         bar.update(len(journal.rows))
         while len(journal.rows) < len(sources):
             chunk = list(sources[len(journal.rows) : len(journal.rows) + _CHUNK])
-            results = explain(model, tokenizer, chunk, predict="target", **generate_options)
+            results = explain(model, tokenizer, chunk, predict="target", source_tokens=False, **generate_options)
             assert isinstance(results, list)
             for c in results:
                 kept = is_kept(vocabulary, c.target_ids.tolist())

@@ -162,7 +162,7 @@ def _score(
     done = len(journal.rows)
     bar = tqdm(pairs[done:], initial=done, total=len(pairs), desc="Scoring", disable=not progress)
     for source, translation in bar:
-        contributions = explain(model, tokenizer, source, translation, predict="target")
+        contributions = explain(model, tokenizer, source, translation, predict="target", source_tokens=False)
         assert isinstance(contributions, Contributions)
         scored = asdict(score_translation(contributions, calibration, threshold))
         journal.append({"source": source, "translation": translation, **scored})

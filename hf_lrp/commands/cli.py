@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
-from hf_lrp.commands import analyze, average, compare, demo, explain, figures, score, timeline
+from hf_lrp.commands import analyze, average, compare, demo, env, explain, figures, score, timeline
 from hf_lrp.data.visible import visible
 from hf_lrp.version import __version__
 
@@ -27,6 +27,7 @@ COMMANDS: dict[str, ModuleType] = {
     "figures": figures,
     "compare": compare,
     "average": average,
+    "env": env,
 }
 
 _EXIT_FAILURE, _EXIT_USAGE = 1, 2

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Literal, NamedTuple
@@ -22,6 +20,7 @@ from hf_lrp.explaining.adapters import merge_adapters
 from hf_lrp.explaining.audio import read_audio
 from hf_lrp.explaining.contrast import is_contrast, read_contrasts
 from hf_lrp.explaining.doubts import doubts_about_text, doubts_about_tokenizer, warn_of
+from hf_lrp.explaining.half_precision import in_float32
 from hf_lrp.explaining.inputs import PREDICT, Described, Sources, read_predictions, read_sources
 from hf_lrp.explaining.loading import load
 from hf_lrp.explaining.memory import generation_batch_size, memory_limit, require_whole
@@ -48,6 +47,8 @@ Choice = Callable[[Tensor], Tensor]  # from logits [T, V] to the ids that are ex
 PAPER_RULE = AlphaBeta(alpha=1.0, beta=0.0)
 # Raw shares of the paper's rule sum to 1 within this; results that do not say so in their notes.
 CONSERVATION = 1e-5
+# A source whose tokens were not asked for.
+WHOLE_SOURCE = Described(("<source>",), torch.tensor([-1]), (0,))
 SEED = 0
 
 
@@ -61,6 +62,7 @@ def explain(
     predict: Any = "top1",
     rule: Rule = PAPER_RULE,
     start_token: Literal["exclude", "keep"] = "exclude",
+    source_tokens: bool = True,
     batch_size: int | None = None,
     max_memory: int | str | None = None,
     seed: int = SEED,
@@ -98,6 +100,8 @@ def explain(
         start_token: ``"exclude"`` leaves the decoder start token and forced tokens, such as the target language, out,
             so that source and target sum to 1 (the paper); ``"keep"`` returns raw shares, which sum to 1 together with
             ``start``.
+        source_tokens: False where only R_t(source) is asked for, which takes about half the time: the source counts as
+            one token, ``<source>``, with the id -1.
         batch_size: how many sources are translated together for ``prefix="model"``; None: as many as fit.
         max_memory: bytes, or a text such as ``"4GB"``, that may be used on top of the model; default: half of what is
             free. Steps are processed in chunks that fit.
@@ -135,7 +139,7 @@ def explain(
         ]
     else:
         cases = _read_predict(predict, prefixes, single, inputs.vocabulary)
-    settings = _Settings(predict, start_token, rule, notes, limit)
+    settings = _Settings(predict, start_token, rule, notes, limit, source_tokens)
     each = _explain_each(model, inputs, {prefix: cases}, settings)
     results = ContributionsList(found[prefix] for found in _bar(each, len(prefixes), progress and not single))
     return results[0] if single else results
@@ -219,6 +223,7 @@ class _Settings(NamedTuple):
     rule: Rule
     notes: tuple[str, ...]
     max_memory: int
+    source_tokens: bool = True
 
 
 def _explain_each(
@@ -234,9 +239,10 @@ def _explain_each(
         source = {sources.argument: item.to(model.device, dtype)}
         given = [case.decoder_inputs(model.device) for case in cases]
         with patched(model, settings.rule) as patch:
-            found = iter(propagate_all(patch, source, [each for one in given for each in one], settings.max_memory))
+            parts = [each for one in given for each in one]
+            found = iter(propagate_all(patch, source, parts, settings.max_memory, settings.source_tokens))
         relevances = [_join([next(found) for _ in one]) for one in given]
-        described = sources.describe(item)
+        described = sources.describe(item) if settings.source_tokens else WHOLE_SOURCE
         yield {
             name: _result(relevance, described, name, case, inputs, settings, model)
             for name, relevance, case in zip(chosen, relevances, cases, strict=True)
@@ -355,22 +361,6 @@ def _require_evaluation_mode(model: PreTrainedModel) -> None:
         raise ValueError(
             "The model is in training mode, where dropout makes every forward pass different. Call model.eval() first."
         )
-
-
-def in_float32(model: PreTrainedModel) -> tuple[PreTrainedModel, tuple[str, ...]]:
-    """The model, or a float32 copy if it has half-precision weights, and what to say of that."""
-    halves = {
-        str(p.dtype).removeprefix("torch.")
-        for p in model.parameters()
-        if p.dtype.is_floating_point and p.dtype.itemsize < 4
-    }
-    if not halves:
-        return model, ()
-    note = f"{' and '.join(sorted(halves))} weights were propagated in float32"
-    warnings.warn(
-        f"hf_lrp: {note}, in a copy of the model. Load it with dtype=torch.float32 to avoid the copy.", stacklevel=3
-    )
-    return copy.deepcopy(model).float(), (note,)
 
 
 def _read_targets(target: Any, inputs: _Inputs) -> list[Prefix]:

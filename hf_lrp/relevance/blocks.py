@@ -18,8 +18,20 @@ from hf_lrp.relevance import operations
 from hf_lrp.relevance.heads import HeadStates, Projection
 from hf_lrp.relevance.modules import Tape, Window, require_equal
 
-# Takes what cross-attention sends to the encoder output, [source positions, steps, d].
-Leak = Callable[[Tensor], None]
+
+class Leak:
+    """What cross-attention sends to the encoder's output, summed over the layers: [source positions, steps, d].
+
+    totals: only each position's total, [.., 1], is asked for, which is cheaper.
+    """
+
+    def __init__(self, totals: bool = False) -> None:
+        self.totals = totals
+        self.relevance: Tensor | None = None
+
+    def add(self, relevance: Tensor) -> None:
+        """Add what one layer sends."""
+        self.relevance = relevance if self.relevance is None else self.relevance.add_(relevance)
 
 
 class Block(Protocol):
@@ -127,7 +139,10 @@ class Attention:
 
     def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
         to_query, to_key, to_value, keys = self._through_core(window, relevance)
-        to_keys = self.k.relprop(keys, to_key).add_(self.v.relprop(keys, to_value))
+        if self.cross and leak.totals:
+            to_keys = _total(to_key).add_(_total(to_value))
+        else:
+            to_keys = self.k.relprop(keys, to_key).add_(self.v.relprop(keys, to_value))
         return self._join(window, self.q.relprop(window, to_query), keys, to_keys, leak)
 
     def totals(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
@@ -138,7 +153,7 @@ class Attention:
         self, window: Window, to_query: Tensor, keys: Window, to_keys: Tensor, leak: Leak
     ) -> tuple[Tensor, Window]:
         if self.cross:
-            leak(to_keys)
+            leak.add(to_keys)
             return to_query, window
         return join(to_query, window, to_keys, keys), keys
 

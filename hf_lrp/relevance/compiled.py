@@ -58,6 +58,11 @@ def level() -> str | None:
     return wanted
 
 
+def is_built() -> bool:
+    """True if there is a compiled part that this processor can run, switched off or not."""
+    return bool(_usable_levels())
+
+
 def covers(rule: Rule, *tensors: Tensor | None) -> bool:
     """True if the compiled part is there and does this."""
     return (

@@ -23,7 +23,8 @@ from hf_lrp.relevance.weights import not_finite
 class Relevance:
     """Raw shares of one sentence: ``source`` [steps, source], ``decoder`` [steps, decoder inputs]; rows sum to 1.
 
-    A model that is a decoder only has no source of its own: the prompt is a part of the decoder's input.
+    Without source tokens, ``source`` is [steps, 1]. A model that is a decoder only has no source of its own: the
+    prompt is a part of the decoder's input.
     """
 
     source: Tensor
@@ -69,17 +70,30 @@ def propagate(
 
 
 def propagate_all(
-    patch: PatchedModel, source: dict[str, Tensor], given: Sequence[DecoderInput], max_memory: int
+    patch: PatchedModel,
+    source: dict[str, Tensor],
+    given: Sequence[DecoderInput],
+    max_memory: int,
+    source_tokens: bool = True,
 ) -> list[Relevance]:
-    """Explain several decoder inputs of one source, which share the encoder's passes; else as :func:`propagate`."""
+    """Explain several decoder inputs of one source, which share the encoder's passes; else as :func:`propagate`.
+
+    source_tokens: False leaves the relevance of the source as one: the encoder, through which nothing is lost, is not
+    gone back through.
+    """
     with torch.no_grad(), torch.autocast(given[0].ids.device.type, enabled=False):
         if patch.network.encoder is None:
             return [_propagate_alone(patch, each, max_memory) for each in given]
-        return _propagate_pairs(patch, patch.network.encoder, source, given, max_memory)
+        return _propagate_pairs(patch, patch.network.encoder, source, given, max_memory, source_tokens)
 
 
 def _propagate_pairs(
-    patch: PatchedModel, stack: Stack, source: dict[str, Tensor], given: Sequence[DecoderInput], max_memory: int
+    patch: PatchedModel,
+    stack: Stack,
+    source: dict[str, Tensor],
+    given: Sequence[DecoderInput],
+    max_memory: int,
+    source_tokens: bool,
 ) -> list[Relevance]:
     inputs: dict[str, Any] = {name: tensor[None] for name, tensor in source.items()}
     longest = max(len(each.ids) for each in given)
@@ -99,7 +113,7 @@ def _propagate_pairs(
             inputs["encoder_outputs"] = BaseModelOutput(output.encoder_last_hidden_state)
         patch.network.check_decoder(tape, encoder.output, output.logits[0])
         with torch.inference_mode():  # cheaper than no_grad; forward passes may not: modules keep tensors of them
-            results.append(_back(patch, tape, output.logits[0], each, encoder.capacity, encoder))
+            results.append(_back(patch, tape, output.logits[0], each, encoder.capacity, encoder, source_tokens))
     assert encoder is not None
     with torch.inference_mode():
         encoder.send_back()
@@ -152,7 +166,7 @@ class _Encoder:
             return
         together = self._leaks[0] if len(self._leaks) == 1 else torch.cat(self._leaks, 1)
         self._leaks.clear()
-        totals = self._stack.relprop(self._window, together, _gather([])).T
+        totals = self._stack.relprop(self._window, together, Leak()).T
         for rows, part in zip(self._rows, totals.split([len(rows) for rows in self._rows]), strict=True):
             rows.copy_(part)
         self._rows.clear()
@@ -165,6 +179,7 @@ def _back(
     given: DecoderInput,
     capacity: int,
     encoder: _Encoder | None = None,
+    source_tokens: bool = True,
 ) -> Relevance:
     """Relevance of one decoder input, whose ``source`` is complete once the encoder has sent back all that waits.
 
@@ -175,7 +190,7 @@ def _back(
     logits = logits[steps.start - left_out : steps.stop - left_out]
     explained = given.choose(logits)
     rows, biases = network.logit_rows(explained, logits)
-    source = rows.new_zeros(len(rows), 0 if encoder is None else len(encoder.output))
+    source = rows.new_zeros(len(rows), 0 if encoder is None else len(encoder.output) if source_tokens else 1)
     decoder = rows.new_zeros(len(rows), len(given.ids))
     for first in range(steps.start, steps.stop, capacity):
         positions = slice(first, min(first + capacity, steps.stop))
@@ -185,23 +200,17 @@ def _back(
         window = Window(tape, patch.rule, positions, own_step=True)
         x = tape.input(network.head)[positions.start - left_out : positions.stop - left_out]
         relevance = operations.logit(patch.rule, x, rows[part], biases[part])
-        leaks: list[Tensor] = []
-        decoder[part, : positions.stop] = network.decoder.relprop(window, relevance, _gather(leaks)).T
-        if encoder is not None:
-            encoder.add(leaks[0], source[part])
+        leak = Leak(totals=not source_tokens)
+        decoder[part, : positions.stop] = network.decoder.relprop(window, relevance, leak).T
+        if encoder is not None and leak.relevance is not None:
+            if source_tokens:
+                encoder.add(leak.relevance, source[part])
+            else:
+                source[part] = leak.relevance.sum(0)
     pairs = explained.reshape(len(explained), -1)
     values, probabilities = logits.gather(1, pairs), logits.softmax(-1).gather(1, pairs)
     value = values[:, 0] if explained.dim() == 1 else values[:, 0] - values[:, 1]
     return Relevance(source, decoder, value, probabilities[:, 0], explained)
-
-
-def _gather(leaks: list[Tensor]) -> Leak:
-    """Sums what cross-attention sends to the encoder's output, over the layers of the decoder."""
-
-    def leak(relevance: Tensor) -> None:
-        leaks[:] = [leaks[0].add_(relevance) if leaks else relevance]
-
-    return leak
 
 
 def _steps_per_chunk(network: Network, source: int, target: int, item: int, max_memory: int) -> int:

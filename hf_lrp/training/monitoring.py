@@ -37,6 +37,7 @@ class ContributionCallback(TrainerCallback):
         every: steps between two looks; there is also one before the first step and one after the last.
         prefixes: prefix types.
         path: the JSON-lines file; default: `contributions.jsonl` in the trainer's output folder.
+        source_tokens: False leaves the entropy of the source out, which takes about half the time.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class ContributionCallback(TrainerCallback):
         every: int = 500,
         prefixes: Sequence[Prefix] = PREFIXES,
         path: Path | None = None,
+        source_tokens: bool = True,
     ) -> None:
         if every < 1:
             raise ValueError(f"every must be at least 1, got {every}.")
@@ -57,7 +59,7 @@ class ContributionCallback(TrainerCallback):
             )
         require_whole_parameters(trainer, "Looking at contributions while training")
         self._trainer, self._every, self._prefixes = trainer, every, tuple(prefixes)
-        self._sources, self._targets = list(sources), list(targets)
+        self._sources, self._targets, self._source_tokens = list(sources), list(targets), source_tokens
         self._latest: int | None = None  # the step of the latest look
         self._path = Path(trainer.args.output_dir) / "contributions.jsonl" if path is None else path
 
@@ -93,8 +95,10 @@ class ContributionCallback(TrainerCallback):
             for prefix in self._prefixes:
                 targets = None if prefix == "model" else self._targets
                 options: dict[str, Any] = {"num_beams": 1} if prefix == "model" else {}
+                options |= {"source_tokens": self._source_tokens}
                 results[prefix] = explain(model, tokenizer, self._sources, targets, prefix=prefix, **options)
-        return {f"{prefix}/{name}": value for prefix, r in results.items() for name, value in _means(r).items()}
+        quantities = ("source_total", *(("source_entropy",) if self._source_tokens else ()), "target_entropy")
+        return {f"{prefix}/{name}": v for prefix, r in results.items() for name, v in _means(r, quantities).items()}
 
     def _keep_until(self, step: int) -> None:
         lines = self._lines()
@@ -124,8 +128,8 @@ def _without_autocast(model: PreTrainedModel) -> Iterator[None]:
         vars(model).update(wrapped)
 
 
-def _means(results: Contributions | list[Contributions]) -> dict[str, float]:
+def _means(results: Contributions | list[Contributions], quantities: Sequence[str]) -> dict[str, float]:
     assert isinstance(results, list)
     means = [c.mean() for c in results]
-    defined = {name: [mean[name] for mean in means if not math.isnan(mean[name])] for name in means[0]}
+    defined = {name: [mean[name] for mean in means if not math.isnan(mean[name])] for name in quantities}
     return {name: statistics.fmean(values) for name, values in defined.items() if values}

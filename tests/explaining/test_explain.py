@@ -49,6 +49,17 @@ def test_reproduces_the_golden_contributions(name, setting, dtype):
     assert c.conservation_error < (1e-12 if dtype == torch.float64 else 1e-5)
 
 
+@pytest.mark.parametrize("start_token", ["exclude", "keep"])
+def test_without_source_tokens_the_source_is_one(model, tokenizer, start_token):
+    options = {"predict": "target", "start_token": start_token}
+    whole = explain_one(model, tokenizer, SOURCES[0], TARGETS[1], **options)
+    alone = explain_one(model, tokenizer, SOURCES[0], TARGETS[1], **options, source_tokens=False)
+    assert alone.source_tokens == ("<source>",) and alone.source.shape == (len(whole), 1)
+    torch.testing.assert_close(alone.source_total, whole.source_total, rtol=0, atol=1e-6)
+    torch.testing.assert_close(alone.target, whole.target, rtol=0, atol=1e-6)
+    assert alone.conservation_error <= 1e-5
+
+
 def test_definitions_of_the_paper(model, tokenizer):
     c = explain_one(model, tokenizer, SOURCES[0], TARGETS[1])
     steps = len(c.target_tokens)

@@ -55,6 +55,13 @@ def test_values_agree_with_a_slow_version(metric, checkpoint, predict):
     assert 0 < computed["source_contribution"] < 1
 
 
+def test_without_source_tokens_there_is_no_source_entropy(metric, checkpoint):
+    options = {"predictions": PREDICTIONS, "sources": SOURCES, "model": checkpoint}
+    whole, alone = metric.compute(**options), metric.compute(**options, source_tokens=False)
+    assert whole.pop("source_entropy") > 0
+    assert alone == pytest.approx(whole, rel=1e-5)
+
+
 def test_a_loaded_model_gives_the_same(metric, checkpoint):
     model, tokenizer = load_checkpoint(checkpoint)
     by_name = metric.compute(predictions=PREDICTIONS, sources=SOURCES, model=checkpoint)

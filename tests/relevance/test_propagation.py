@@ -114,6 +114,20 @@ def test_rows_sum_to_one_and_the_decoder_is_causal(model: PreTrainedModel, rule:
         assert bool((relevance.source > 0).all()) and bool((relevance.decoder >= 0).all())
 
 
+@all_rules
+@pytest.mark.parametrize("steps", [slice(0, 6), slice(2, 5)], ids=str)
+def test_without_source_tokens_the_source_has_its_total(model: PreTrainedModel, rule: Rule, steps: slice) -> None:
+    whole = run(model.double(), rule, steps=steps)
+    with patched(model, rule) as patch:
+        memory = 2 * propagation.bytes_per_step(patch.network, len(SOURCE), len(DECODER), 8)
+        given = [propagation.DecoderInput(DECODER, top1, steps)]
+        (alone,) = propagation.propagate_all(patch, {"input_ids": SOURCE}, given, memory, source_tokens=False)
+    assert alone.source.shape == (steps.stop - steps.start, 1)
+    total = whole.source.sum(1, keepdim=True)
+    torch.testing.assert_close(alone.source, total, rtol=1e-9, atol=1e-9 * float(total.abs().max()))
+    torch.testing.assert_close(alone.decoder, whole.decoder)
+
+
 def test_float32_conserves_relevance(model: PreTrainedModel) -> None:
     relevance = run(model)
     total = relevance.source.sum(1) + relevance.decoder.sum(1)

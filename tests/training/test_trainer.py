@@ -237,6 +237,20 @@ def test_contributions_are_logged_and_change_nothing(tmp_path: Path) -> None:
     assert trainer.model.training
 
 
+def test_contributions_without_source_tokens_have_no_source_entropy(tmp_path: Path) -> None:
+    trainer = build_trainer(tmp_path, max_steps=1)
+    sources = ["the cat sees the dog", "she is not in the house"]
+    for name, source_tokens in (("with", True), ("without", False)):
+        callback = ContributionCallback(
+            trainer, sources, sources, prefixes=["reference"], path=tmp_path / name, source_tokens=source_tokens
+        )
+        trainer.add_callback(callback)
+    trainer.train()
+    whole, alone = (json.loads((tmp_path / name).read_text().splitlines()[0]) for name in ("with", "without"))
+    assert whole.pop("reference/source_entropy") > 0
+    assert alone == pytest.approx(whole, abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

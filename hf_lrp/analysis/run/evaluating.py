@@ -34,7 +34,8 @@ from hf_lrp.data.files import remove_leftovers, write_atomically
 from hf_lrp.data.json_files import write_json
 from hf_lrp.data.locks import one_writer
 from hf_lrp.data.vocabulary import Vocabulary
-from hf_lrp.explaining.explain import PAPER_RULE, explain_prefixes, in_float32
+from hf_lrp.explaining.explain import PAPER_RULE, explain_prefixes
+from hf_lrp.explaining.half_precision import in_float32
 from hf_lrp.explaining.prefixes import DecoderPrompts, Prefix, shuffle_targets
 from hf_lrp.relevance.families import family_of
 from hf_lrp.relevance.rules import Rule
