@@ -32,9 +32,10 @@ from claims import (
     check_objectives,
     check_training,
     has_converged,
+    has_lowered_risk,
 )
 from filelock import FileLock, Timeout
-from study import BASE, Corpus, Training, read_study
+from study import BASE, MINIMUM_RISK, Corpus, Training, read_study
 from toy_corpus import toy_pairs
 from train import prepare_data, read_config, with_settings
 
@@ -232,14 +233,16 @@ class Reproduction:
             if training.kind == kind and (seeds is None or training.seed in seeds)
         }
 
-    def _losses(self, training: Training) -> list[tuple[int, float]]:
-        """Held-out losses by update."""
+    def _losses(self, training: Training, name: str = "eval_loss") -> list[tuple[int, float]]:
+        """Held-out losses, or risks, by update."""
         checkpoints = self.model(training.name).glob("checkpoint-*/trainer_state.json")
         latest = max(checkpoints, key=lambda path: int(path.parent.name.removeprefix("checkpoint-")))
         logs = json.loads(latest.read_text(encoding="utf-8"))["log_history"]
-        return [(log["step"], log["eval_loss"]) for log in logs if "eval_loss" in log]
+        return [(log["step"], log[name]) for log in logs if name in log]
 
     def _has_converged(self, training: Training) -> bool:
+        if training.kind == MINIMUM_RISK:
+            return has_lowered_risk([risk for _, risk in self._losses(training, "eval_expected_risk")])
         return has_converged(*zip(*self._losses(training), strict=True))
 
     # Processes

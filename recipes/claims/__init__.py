@@ -10,7 +10,7 @@ arrays: `one_model`, `objectives`, `data_amount`, `training`. These build on `cu
 """
 
 from claims.checks import check_growth, check_model, check_objectives, check_training
-from claims.convergence import has_converged
+from claims.convergence import has_converged, has_lowered_risk
 from claims.objectives import KINDS
 from claims.verdicts import Claim, Statement, as_markdown, as_rows
 
@@ -25,4 +25,5 @@ __all__ = [
     "check_objectives",
     "check_training",
     "has_converged",
+    "has_lowered_risk",
 ]

@@ -239,9 +239,18 @@ def test_convergence(end: float, converged: bool) -> None:
     assert claims.has_converged(list(updates), list(losses)) == converged
 
 
-def test_convergence_needs_losses() -> None:
+def test_convergence_needs_three_losses() -> None:
+    assert claims.has_converged([100, 500, 1000], [3.0, 3.0, 3.0])
     with pytest.raises(ValueError, match="evaluate more often"):
-        claims.has_converged([100, 200, 1000], [3.0, 2.0, 1.0])
+        claims.has_converged([500, 1000], [3.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("risks", "lowered"),
+    [([-0.3, -0.31, -0.33], True), ([-0.3, -0.303], False), ([-0.3, -0.2], False), ([-0.3], False)],
+)
+def test_minimum_risk_must_have_lowered_the_risk(risks: list[float], lowered: bool) -> None:
+    assert claims.has_lowered_risk(risks) == lowered
 
 
 # ---- verdicts and tables
