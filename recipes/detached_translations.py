@@ -27,7 +27,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_lrp import Contributions, explain
 from hf_lrp.analysis.calibration import Calibration, calibrate
 from hf_lrp.analysis.run.journal import Journal
-from hf_lrp.commands.score import THRESHOLD
+from hf_lrp.analysis.scoring import THRESHOLD
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.pairs import load_pairs, nested_subset
 from hf_lrp.data.vocabulary import Vocabulary
