@@ -85,10 +85,19 @@ def run(args: argparse.Namespace) -> None:
         args.usage_error("--num-beams is for --prefix model")
     require_folder(args.out)
     from hf_lrp.analysis import evaluate
+    from hf_lrp.analysis.run.evaluating import require_settings
     from hf_lrp.analysis.run.scheduling import this_process
     from hf_lrp.explaining.loading import quiet_transformers
 
     rule, state = read_rule(args), this_process()
+    require_settings(
+        args.out,
+        prefixes=args.prefix,
+        seed=args.seed,
+        rule=rule,
+        request={"lengths": args.lengths, "number": args.number},
+        generate=generate_options(args),
+    )
     device = state.device if args.device is None else read_device(args)
     with state.main_process_first():  # the others find it in the cache
         pairs = load_data(args)

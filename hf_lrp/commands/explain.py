@@ -27,6 +27,7 @@ from hf_lrp.data.files import STANDARD_STREAM, read_sentences
 EXAMPLES = """
   hf-lrp explain --source 'Where is the station?'
   hf-lrp explain --source 'Where is the station?' --target 'Où est la gare ?' --predict target
+  hf-lrp explain --source 'Where is the station?' --target 'Où est la gare ?' --contrast gare=banque
   hf-lrp explain Helsinki-NLP/opus-mt-en-de --source-file sentences.txt --html page.html
   cat sentences.txt | hf-lrp explain path/to/model --json - > contributions.json
   hf-lrp explain --source 'I am hungry.' --prefix random --pool unrelated.fr.txt --png heat.png
@@ -69,9 +70,16 @@ def _add_method(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--predict",
         choices=("top1", "target"),
-        default="top1",
         help="what is explained at each step: the most probable token (default), or the token that follows in the "
         "prefix",
+    )
+    group.add_argument(
+        "--contrast",
+        metavar="WORD=OTHER",
+        type=_contrast,
+        action="append",
+        help="explain why WORD of the target is predicted and not OTHER: the difference of both at the step where "
+        "they part; repeat it for several words, of one sentence",
     )
     group.add_argument(
         "--start-token",
@@ -102,6 +110,7 @@ def run(args: argparse.Namespace) -> None:
     sources, targets = _read_texts(args)
     pool = None if args.pool is None else read_sentences(args.pool)
     _check_prefix(args, targets)
+    _check_contrast(args, len(sources))
     outputs = _outputs(args, len(sources))
     outputs.prepare()
     from hf_lrp import ContributionsList, explain
@@ -116,7 +125,7 @@ def run(args: argparse.Namespace) -> None:
             sources,
             targets,
             prefix=args.prefix,
-            predict=args.predict,
+            predict=(args.predict or "top1") if args.contrast is None else [dict(args.contrast)],
             rule=rule,
             start_token=args.start_token,
             max_memory=args.max_memory,
@@ -170,6 +179,24 @@ def _check_prefix(args: argparse.Namespace, targets: Sequence[str] | None) -> No
         args.usage_error("--num-beams is for --prefix model, where the model translates")
     if args.pool is not None and args.prefix != "random":
         args.usage_error("--pool is for --prefix random")
+
+
+def _check_contrast(args: argparse.Namespace, sentences: int) -> None:
+    if args.contrast is None:
+        return
+    if sentences > 1:
+        args.usage_error(f"--contrast is for words of one sentence, and {sentences} are given")
+    if args.predict is not None:
+        args.usage_error("--contrast says what is explained: leave --predict out")
+    if len(dict(args.contrast)) < len(args.contrast):
+        args.usage_error("--contrast has a word twice")
+
+
+def _contrast(text: str) -> tuple[str, str]:
+    word, sign, other = text.partition("=")
+    if not (sign and word.strip() and other.strip()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not WORD=OTHER, such as banque=gare")
+    return word.strip(), other.strip()
 
 
 def _outputs(args: argparse.Namespace, count: int) -> Outputs:

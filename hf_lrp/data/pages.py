@@ -23,6 +23,7 @@ def _environment() -> Environment:
         autoescape=True,
         finalize=_finalize,
         undefined=StrictUndefined,
+        keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )

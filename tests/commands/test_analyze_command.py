@@ -93,6 +93,9 @@ def test_a_folder_of_another_evaluation_is_refused(tmp_path, model, data, capsys
     assert analyze(*arguments) == 0
     said = failure(capsys, *arguments, "--seed", "2")
     assert "seed was 0 and is 2" in said and "another folder" in said
+    arguments[0] = "no/such/model"  # which is not looked for
+    said = failure(capsys, *arguments, "--rule", "epsilon:0.1")
+    assert 'rule was "AlphaBeta(alpha=1.0, beta=0.0)" and is "Epsilon(eps=0.1)"' in said
 
 
 @pytest.mark.parametrize(

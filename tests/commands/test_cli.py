@@ -117,6 +117,12 @@ class TestTable:
         assert "target  a cat zzz\n" in out
         assert "prefix reference, predict target" in " ".join(out.split())
 
+    def test_a_contrast_of_two_words(self, model, capsys):
+        argv = ["--source", "the cat", "--target", "a big cat", "--contrast", "big=small", "--json", "-"]
+        assert main(["explain", model, *argv]) == 0
+        shown = json.loads(capsys.readouterr().out)
+        assert shown["predict"] == "contrastive" and len(shown["source"]) == 1
+
     def test_words(self, model, capsys):
         assert main(["explain", model, "--source", "the cat", "--words"]) == 0
         out = capsys.readouterr().out
@@ -211,6 +217,9 @@ class TestPrefix:
             (["--png", "x.pdf"], "--png writes PNG pictures: 'x.pdf' should end with .png"),
             (["--rule", "alphabeta:x,y"], "is none of alphabeta:A,B, epsilon:E and gamma:G"),
             (["--target", "a", "--num-beams", "2"], "--num-beams is for --prefix model"),
+            (["--contrast", "banque"], "'banque' is not WORD=OTHER"),
+            (["--contrast", "a=b", "--source", "he"], "--contrast is for words of one sentence, and 2 are given"),
+            (["--contrast", "a=b", "--predict", "top1"], "leave --predict out"),
             (["--seed", "1.5"], "not a number from 0 to"),
             (["--html", "x", "--json", "./x"], "./x would be written twice: give each output its own file"),
         ],

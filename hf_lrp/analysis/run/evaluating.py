@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -118,6 +119,12 @@ def _select(pairs: Any, task: _Task, request: Request) -> Selection:
 
 
 # ---- the folder
+
+
+def require_settings(folder: str | Path, *, request: dict[str, Any], rule: Rule, **settings: Any) -> None:
+    """Raise a RunError if a folder holds results of other settings, as far as these are known without a model."""
+    known = json.loads(json.dumps({**settings, "rule": str(rule), "selection": {"request": request}}))
+    _read_binding_manifest(Path(folder), known)
 
 
 def _only_writer(folder: Path) -> AbstractContextManager[None]:
