@@ -53,7 +53,6 @@ def run(tmp_path: Path, corpus: Path) -> Path:
     checkpoint.mkdir()
     history = [{"step": 5, "eval_loss": 3.25}, {"step": 6, "loss": 3.0}]
     (checkpoint / "trainer_state.json").write_text(json.dumps({"global_step": 7, "log_history": history}))
-    (checkpoint / "complete").touch()
     return folder
 
 
