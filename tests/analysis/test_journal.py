@@ -29,7 +29,8 @@ def test_a_journal_of_other_settings_is_refused(tmp_path):
     assert (tmp_path / "j").read_bytes() == before
 
 
-def test_a_damaged_journal_is_named(tmp_path):
-    (tmp_path / "j").write_text("nonsense\n")
-    with pytest.raises(ValueError, match="j is damaged: remove it"):
+@pytest.mark.parametrize("content", ["nonsense\n", "[]\n", "{}\n1\n", "[" * 100_000 + "\n", '{"a": 1e400}\n'])
+def test_a_damaged_journal_is_named(tmp_path, content):
+    (tmp_path / "j").write_text(content)
+    with pytest.raises(ValueError, match=r"j is damaged \(.*\): remove it"):
         Journal(tmp_path / "j", {})
