@@ -158,10 +158,10 @@ def peak_memory(checkpoint: str | None, length: int, max_memory: str | None) -> 
     """Bytes that explain() takes on top of the loaded model, for S = T = length, in a process of its own."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
-        return pool.apply(_peak_memory, (checkpoint, length, max_memory, torch.get_num_threads()))
+        return pool.apply(peak_memory_here, (checkpoint, length, max_memory, torch.get_num_threads()))
 
 
-def _peak_memory(checkpoint: str | None, length: int, max_memory: str | None, threads: int) -> int:
+def peak_memory_here(checkpoint: str | None, length: int, max_memory: str | None, threads: int) -> int:
     torch.set_num_threads(threads)
     model = load(checkpoint)
     source, target = random_sentence(length, 1), random_sentence(length, 2)

@@ -63,19 +63,19 @@ def score_candidates(
     """
     shared = _can_share(model)
     limit = min(_ROW, position_limit(model) or _ROW, chunk_tokens) if shared else 0
-    trees = [tree for source, rows in enumerate(candidates) for tree in _grow_trees(source, rows, model, limit)]
-    chunks, left = list(_split(trees, chunk_tokens)), chunk_tokens
+    trees = [tree for source, rows in enumerate(candidates) for tree in grow_trees(source, rows, model, limit)]
+    chunks, left = list(split_trees(trees, chunk_tokens)), chunk_tokens
     if sum(map(_size, chunks)) > chunk_tokens:
         part = chunk_tokens // _PARTS
-        chunks, left = list(_split(trees, part)), chunk_tokens - part
+        chunks, left = list(split_trees(trees, part)), chunk_tokens - part
     results = []
     for chunk in chunks:
         left -= _size(chunk)
         arguments = (model, states, mask, chunk, shared)
         if left >= 0:
-            results.append(_score_chunk(*arguments))
+            results.append(score_chunk(*arguments))
         else:  # keeps no activations, but computes them again, with the same dropout, in the backward pass
-            results.append(checkpoint(_score_chunk, *arguments, use_reentrant=False))
+            results.append(checkpoint(score_chunk, *arguments, use_reentrant=False))
     places = [(tree.source, number) for chunk in chunks for tree in chunk for number in tree.numbers]
     source, number = torch.tensor(places, device=states.device, dtype=torch.long).view(-1, 2).unbind(1)
     return Scores(torch.cat([states.new_zeros(0), *results]), source, number)
@@ -88,7 +88,7 @@ def _can_share(model: PreTrainedModel) -> bool:
     return positions and model._supports_sdpa and model.config._attn_implementation in ("eager", "sdpa")
 
 
-def _grow_trees(source: int, candidates: Sequence[Tensor], model: PreTrainedModel, limit: int) -> Iterator[Tree]:
+def grow_trees(source: int, candidates: Sequence[Tensor], model: PreTrainedModel, limit: int) -> Iterator[Tree]:
     """Trees of at most ``limit`` nodes, or of one candidate, of all candidates but the first.
 
     In the order of their ids, what a candidate shares with any earlier one it shares with the last one.
@@ -129,7 +129,7 @@ def _common(first: list[int], second: list[int]) -> int:
     return same
 
 
-def _split(trees: Sequence[Tree], chunk_tokens: int) -> Iterator[list[Tree]]:
+def split_trees(trees: Sequence[Tree], chunk_tokens: int) -> Iterator[list[Tree]]:
     """Chunks of at most so many nodes, padding included, from the largest tree to the smallest."""
     chunk: list[Tree] = []
     for tree in sorted(trees, key=lambda tree: len(tree.inputs), reverse=True):
@@ -149,7 +149,7 @@ def _size(chunk: Sequence[Tree]) -> int:
     return len(chunk) * len(chunk[0].inputs)
 
 
-def _score_chunk(model: PreTrainedModel, states: Tensor, mask: Tensor, trees: Sequence[Tree], shared: bool) -> Tensor:
+def score_chunk(model: PreTrainedModel, states: Tensor, mask: Tensor, trees: Sequence[Tree], shared: bool) -> Tensor:
     """Log-probabilities of the candidates of all trees, in their order."""
     source = torch.tensor([tree.source for tree in trees], device=states.device)
     inputs, depths, parents = (

@@ -10,12 +10,11 @@ import tiny_tokenizer as tokenizers
 import torch
 from example_contributions import make_contributions
 from safetensors import safe_open
-from safetensors.torch import save_file
 from tiny_models import ALL_FAMILIES, tiny_model
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_lrp import Contributions, explain
-from hf_lrp.result.contributions import _checksum
+from hf_lrp.result.saving import save_fields
 
 SOURCE, OTHER_SOURCE = "the cat sees the dog", "a big red house"
 TARGET, OTHER_TARGET = "he is in the street", "they eats it"
@@ -434,8 +433,5 @@ class TestFiles:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         described = json.loads(metadata["description"])
         assert described.pop("start_tokens") == []
-        text = json.dumps(described)
-        save_file(
-            tensors, tmp_path / "old.safetensors", metadata | {"description": text, "sha256": _checksum(tensors, text)}
-        )
+        save_fields(tmp_path / "old.safetensors", tensors, described)
         assert Contributions.load(tmp_path / "old.safetensors") == old

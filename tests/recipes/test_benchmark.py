@@ -52,7 +52,7 @@ def test_peak_memory_sees_what_is_freed_again(benchmark, monkeypatch):
             assert held[0] == 1
 
     monkeypatch.setattr(benchmark, "explain", hungry)
-    assert 150 * 2**20 < benchmark._peak_memory(None, 12, None, torch.get_num_threads()) < 400 * 2**20
+    assert 150 * 2**20 < benchmark.peak_memory_here(None, 12, None, torch.get_num_threads()) < 400 * 2**20
 
 
 def test_processes_are_timed_from_the_selection_to_the_last_shard(benchmark, monkeypatch):

@@ -91,7 +91,7 @@ def test_gradients_are_those_of_each_candidate_alone(family):
 
 def test_a_tree_has_each_beginning_once_and_spells_its_candidates():
     model, (candidates,) = tiny_model(), make_candidates(1)
-    (tree,) = candidate_trees._grow_trees(3, candidates, model, 1000)
+    (tree,) = candidate_trees.grow_trees(3, candidates, model, 1000)
     beginnings = {tuple(ids[:length].tolist()) for ids in candidates[1:] for length in range(len(ids))}
     assert len(tree.inputs) == len(beginnings) < sum(map(len, candidates[1:]))
     assert len(tree.edges) == len({tuple(ids[:n].tolist()) for ids in candidates[1:] for n in range(1, len(ids) + 1)})
@@ -107,7 +107,7 @@ def test_a_tree_has_each_beginning_once_and_spells_its_candidates():
 @pytest.mark.parametrize("limit", [0, 8, 20])
 def test_trees_keep_to_the_limit_unless_one_candidate_has_more(limit):
     candidates = [*make_candidates(1)[0], random_ids(30, seed=9)]
-    trees = list(candidate_trees._grow_trees(0, candidates, tiny_model(), limit))
+    trees = list(candidate_trees.grow_trees(0, candidates, tiny_model(), limit))
     assert sorted(itertools.chain(*(tree.numbers for tree in trees))) == list(range(1, len(candidates)))
     assert all(len(tree.inputs) <= limit or len(tree.numbers) == 1 for tree in trees)
     assert (len(trees) == len(candidates) - 1) == (limit == 0)
@@ -116,7 +116,7 @@ def test_trees_keep_to_the_limit_unless_one_candidate_has_more(limit):
 def test_rows_are_no_longer_than_the_positions_of_the_model(monkeypatch):
     model = tiny_model(max_position_embeddings=9)
     lengths = []
-    monkeypatch.setattr(candidate_trees, "_score_chunk", record_lengths(lengths, candidate_trees._score_chunk))
+    monkeypatch.setattr(candidate_trees, "score_chunk", record_lengths(lengths, candidate_trees.score_chunk))
     batch, candidates = make_batch(), make_candidates()
     with torch.no_grad():
         score_candidates(model, *encode(model, batch), candidates, chunk_tokens=10**6)
@@ -135,12 +135,12 @@ def test_chunks_hold_trees_of_similar_sizes():
     trees = [
         candidate_trees.Tree(0, [0] * (1 + 7 * number % 30), [], [], [], [], [number]) for number in range(1, 400)
     ]
-    chunks = list(candidate_trees._split(trees, 1000))
+    chunks = list(candidate_trees.split_trees(trees, 1000))
     assert sorted(tree.numbers for chunk in chunks for tree in chunk) == [[number] for number in range(1, 400)]
     sizes = [len(chunk) * len(chunk[0].inputs) for chunk in chunks]
     assert max(sizes) <= 1000 and len(chunks) < 15
     assert sum(sizes) < 1.15 * sum(len(tree.inputs) for tree in trees)
-    assert [len(chunk) for chunk in candidate_trees._split(trees, 1)] == [1] * len(trees)
+    assert [len(chunk) for chunk in candidate_trees.split_trees(trees, 1)] == [1] * len(trees)
 
 
 def test_chunks_of_uneven_rows_that_fit_are_not_computed_again(monkeypatch):
@@ -152,7 +152,7 @@ def test_chunks_of_uneven_rows_that_fit_are_not_computed_again(monkeypatch):
     monkeypatch.setattr(candidate_trees, "_ROW", 8)
     monkeypatch.delattr(candidate_trees, "checkpoint")
     lengths = []
-    monkeypatch.setattr(candidate_trees, "_score_chunk", record_lengths(lengths, candidate_trees._score_chunk))
+    monkeypatch.setattr(candidate_trees, "score_chunk", record_lengths(lengths, candidate_trees.score_chunk))
     found = score_candidates(model, *states, candidates, chunk_tokens=10**6)
     assert len(set(lengths)) > 2
     for got, wanted in zip(in_order(found, candidates), in_order(expected, candidates), strict=True):

@@ -90,7 +90,7 @@ STREAM = {"stream": True, "stream_buffer": 20}  # the toy corpus is two buffers 
     "settings",
     [
         pytest.param(EVALUATION, id="mle"),
-        pytest.param(MRT, id="mrt"),
+        pytest.param(MRT, id="mrt", marks=pytest.mark.slow),
         pytest.param(STREAM, id="stream", marks=pytest.mark.slow),
     ],
 )
