@@ -163,8 +163,9 @@ class Attention:
         relevance = self.out.relprop(window, relevance).unflatten(-1, (self.q.heads, -1)).movedim(-2, 0)
         query, key, value = self._states(window.tape, window.positions, keys.positions)
         weights, slope = self._weights(query, key, window.positions.start or 0)
+        causal = self.causal and not window.own_step
         received = operations.attention(
-            window.rule, query * self.scale, key, value, weights, relevance, window.own_step, slope
+            window.rule, query * self.scale, key, value, weights, relevance, window.own_step, slope, window.lag, causal
         )
         to_query, to_key, to_value = (part.movedim(0, 2) for part in received)
         return to_query.flatten(2), self._of_groups(self.k, to_key), self._of_groups(self.v, to_value), keys

@@ -485,6 +485,25 @@ def test_lag_only_skips_what_is_zero(
 
 
 @all_rules
+@pytest.mark.parametrize("edit", [None, nothing_positive, some_outputs_dead])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lag", [0, 2])
+def test_lag_and_causality_only_skip_what_is_zero_in_attention(
+    rule: Rule, edit: Callable[[Tensors], None] | None, causal: bool, lag: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention_core, "CAUSAL_QUERIES", 2)
+    tensors = draw("attention", rule, 15, **(SIZES | {"tokens": 7, "outputs": 7 if causal else 5, "steps": 6}))
+    if causal:
+        tensors["mask"] = torch.full((7, 7), -math.inf).double().triu(1)
+    if edit is not None:
+        edit(tensors)
+    token, step = torch.arange(7)[:, None], torch.arange(6)
+    tensors["relevance"] = tensors["relevance"] * (step >= token - lag)[..., None]
+    expected = fast("attention", rule, tensors)
+    assert_close(fast("attention", rule, tensors, lag=lag, causal=causal), expected, 1e-12)
+
+
+@all_rules
 @pytest.mark.parametrize("edit", [None, nothing_positive, no_relevance])
 def test_own_step_equals_one_step_per_query(rule: Rule, edit: Callable[[Tensors], None] | None) -> None:
     tensors = draw("attention", rule, 10, **(SIZES | {"steps": 1}))

@@ -15,6 +15,10 @@ ATTENTION_BLOCK = 2**22
 # memory that the system has to clear than they save.
 HEAD_BLOCK = 2**18
 
+# In a causal decoder attention is processed in this many blocks of queries, for which later keys and earlier steps are
+# left out, if it has at least as many queries as the second number.
+CAUSAL_BLOCKS, CAUSAL_QUERIES = 4, 32
+
 
 def attention(
     rule: Rule,
@@ -25,6 +29,8 @@ def attention(
     relevance: Tensor,
     own_step: bool = False,
     slope: Tensor | None = None,
+    lag: int | None = None,
+    causal: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Through ``o = softmax(query @ key.T) @ value``, per head, with p the attention weights.
 
@@ -38,6 +44,8 @@ def attention(
     relevance: [heads, q, steps, d] -> relevance of query [heads, q, steps, e], key [heads, k, steps, e] and value
     [heads, k, steps, d]. With ``own_step`` each query stands for one step of its own: relevance and the relevance of
     query are [.., q, 1, ..], those of key and value have q steps.
+
+    lag: query i carries relevance only from step ``i - lag`` on; None: from all steps. causal: it sees keys 0 to i.
 
     Totals are kept per step, within each head; what a head without any positive input holds goes to the other heads.
     If there are none, all heads send to the values by attention weight.
@@ -54,7 +62,9 @@ def attention(
     dead = torch.zeros_like(total, dtype=torch.bool)
     for h in _head_slices(weights, relevance):
         given = (rule, query[h], key[h], value[h], weights[h], relevance[h], own_step)
-        parts = _to_values(*given) if rule.detaches else _to_all(*given, None if slope is None else slope[h])
+        parts = (
+            _to_values(*given) if rule.detaches else _to_all(*given, None if slope is None else slope[h], lag, causal)
+        )
         for merged, part in zip((to_query, to_key, to_value), parts, strict=True):
             merged[h] = part
         dead[h] = rescale(rule, [r[h] for r in received], total[h], (1, 3))
@@ -104,25 +114,33 @@ def _to_all(
     relevance: Tensor,
     own_step: bool,
     slope: Tensor | None,
+    lag: int | None,
+    causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention with its expansion in queries, keys and values, by blocks of queries where they are many."""
     heads, queries, keys = weights.shape
     steps, width = relevance.shape[2], query.shape[-1]
     size = max(1, ATTENTION_BLOCK // (heads * keys * max(steps, width, value.shape[-1])))
+    if lag is not None and queries >= CAUSAL_QUERIES:
+        size = min(size, -(-queries // CAUSAL_BLOCKS))
     if size >= queries:
         return _expand(rule, query, key, value, weights, relevance, own_step, slope)
-    to_query = relevance.new_empty(heads, queries, steps, width)
+    to_query = relevance.new_zeros(heads, queries, steps, width)
     to_key, to_value = (
         relevance.new_zeros(heads, keys, queries if own_step else steps, t.shape[-1]) for t in (key, value)
     )
-    for start in range(0, queries, size):
+    carrying = queries if lag is None else min(queries, steps + lag)
+    for start in range(0, carrying, size):
         block = slice(start, start + size)
-        steep = None if slope is None else slope[:, block]
-        received = _expand(rule, query[:, block], key, value, weights[:, block], relevance[:, block], own_step, steep)
-        reached = block if own_step else slice(None)
-        to_query[:, block] = received[0]
-        to_key[:, :, reached] += received[1]
-        to_value[:, :, reached] += received[2]
+        k = slice(0, block.stop if causal else None)
+        live = slice(0 if lag is None else max(0, start - lag), None)
+        steep = None if slope is None else slope[:, block, k]
+        sent = relevance[:, block, live]
+        received = _expand(rule, query[:, block], key[:, k], value[:, k], weights[:, block, k], sent, own_step, steep)
+        reached = block if own_step else live
+        to_query[:, block, live] = received[0]
+        to_key[:, k, reached] += received[1]
+        to_value[:, k, reached] += received[2]
     return to_query, to_key, to_value
 
 
