@@ -274,7 +274,9 @@ class TranslationTrainer(Seq2SeqTrainer):
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         inputs = cast(dict[str, Any], self._prepare_inputs(inputs))
         sources = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-        options = self._generation_length(inputs) | (gen_kwargs or getattr(self, "_gen_kwargs", {}))
+        options = dict(gen_kwargs or getattr(self, "_gen_kwargs", {}))
+        if options.get("max_length") is None and options.get("max_new_tokens") is None:
+            options |= self._generation_length(inputs)
         _, written, _ = super().prediction_step(model, sources, False, ignore_keys, **options)
         if "labels" not in inputs:
             return None, written, None
@@ -285,7 +287,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _generation_length(self, inputs: dict[str, Any]) -> dict[str, int]:
         """How long translations may be where nobody says: as long as candidates of minimum risk, not 20 tokens."""
         known = generation_config_of(self.model)
-        if (known.max_length or 20) != 20 or known.max_new_tokens is not None or self.args.generation_max_length:
+        if (known.max_length or 20) != 20 or known.max_new_tokens is not None:
             return {}
         longest = inputs.get("labels", inputs["input_ids"]).shape[1]
         limit = position_limit(self.model)
