@@ -35,7 +35,7 @@ from hf_lrp.explaining.prefixes import (
 )
 from hf_lrp.relevance.families import family_of
 from hf_lrp.relevance.patching import patched
-from hf_lrp.relevance.propagation import DecoderInput, Relevance, propagate_all
+from hf_lrp.relevance.propagation import DecoderInput, Relevance, memory_for_steps, propagate_all
 from hf_lrp.relevance.rules import AlphaBeta, Rule
 from hf_lrp.relevance.weights import require_plain_weights
 from hf_lrp.result.collection import ContributionsList
@@ -104,7 +104,7 @@ def explain(
             one token, ``<source>``, with the id -1.
         batch_size: how many sources are translated together for ``prefix="model"``; None: as many as fit.
         max_memory: bytes, or a text such as ``"4GB"``, that may be used on top of the model; default: half of what is
-            free. Steps are processed in chunks that fit.
+            free. Steps are processed in chunks that fit; an error names the least that works where none does.
         seed: makes random prefixes repeatable, and sampled translations (``do_sample=True``) of the same batches.
         pool: unrelated target sentences for ``prefix="random"``, texts or ids.
         progress: show a progress bar.
@@ -238,9 +238,11 @@ def _explain_each(
         dtype = model.dtype if item.is_floating_point() else item.dtype
         source = {sources.argument: item.to(model.device, dtype)}
         given = [case.decoder_inputs(model.device) for case in cases]
+        parts = [each for one in given for each in one]
+        lengths = len(sources.describe(item).tokens), max(len(each.ids) for each in parts)
         with patched(model, settings.rule) as patch:
-            parts = [each for one in given for each in one]
-            found = iter(propagate_all(patch, source, parts, settings.max_memory, settings.source_tokens))
+            memory = memory_for_steps(patch.network, *lengths, model.dtype.itemsize, settings.max_memory)
+            found = iter(propagate_all(patch, source, parts, memory, settings.source_tokens))
         relevances = [_join([next(found) for _ in one]) for one in given]
         described = sources.describe(item) if settings.source_tokens else WHOLE_SOURCE
         yield {

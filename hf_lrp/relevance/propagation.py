@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -64,7 +65,7 @@ def propagate(
         decoder_ids: [D], the decoder's input from the start token, or the beginning of the prompt, on.
         choose: from logits [T, V] to the ids to explain, [T], or pairs of ids [T, 2] whose difference is explained.
         steps: the decoder positions whose predictions are explained.
-        max_memory: bytes that the propagation may use; steps are taken in chunks that fit.
+        max_memory: bytes that steps may use, besides what a pass needs; they are taken in chunks that fit.
     """
     return propagate_all(patch, source, [DecoderInput(decoder_ids, choose, steps)], max_memory)[0]
 
@@ -216,6 +217,28 @@ def _back(
 def _steps_per_chunk(network: Network, source: int, target: int, item: int, max_memory: int) -> int:
     """How many steps may go back together within ``max_memory`` bytes."""
     return max(1, max_memory // bytes_per_step(network, source, target, item))
+
+
+def memory_for_steps(network: Network, source: int, target: int, item: int, max_memory: int) -> int:
+    """What a pass over a sentence of these lengths leaves of ``max_memory`` bytes for steps; raises if too little."""
+    fixed, step = bytes_of_pass(network, source, target, item), bytes_per_step(network, source, target, item)
+    if max_memory < fixed + step:
+        raise ValueError(
+            f"max_memory (by default half of what is free) is {max_memory / 1e6:.3g} MB, but to explain one step of a "
+            f"sentence of {source} source and {target} target tokens this model needs about "
+            f"{(fixed + step) / 1e6:.3g} MB. Give at least max_memory='{math.ceil((fixed + step) / 1e6)}MB', or "
+            "shorter sentences."
+        )
+    return max_memory - fixed
+
+
+def bytes_of_pass(network: Network, source: int, target: int, item: int) -> int:
+    """An estimate of what is needed however few steps go back: what a pass records, and a layer's contributions."""
+    width, widest = widths(network)
+    stacks = ((network.encoder, source), (network.decoder, target))
+    recorded = sum(len(stack.layers) * length for stack, length in stacks if stack is not None)
+    logits = 3 * target * len(network.head.weight)  # and probabilities
+    return item * (recorded * (8 * width + 2 * widest) + logits + 2 * width * widest)
 
 
 def bytes_per_step(network: Network, source: int, target: int, item: int) -> int:

@@ -59,11 +59,13 @@ def assert_same(actual: Contributions, expected: Contributions, tolerance: float
 
 @kinds
 @dtypes
-@pytest.mark.parametrize("max_memory", [None, 1], ids=["all steps", "single steps"])
-def test_equals_separate_calls(family, dtype, max_memory, tokenizer):
+@pytest.mark.parametrize("single_steps", [False, True], ids=["all steps", "single steps"])
+def test_equals_separate_calls(family, dtype, single_steps, tokenizer, monkeypatch):
     model = tiny_model(family, dtype=dtype)
-    results = list(explain_prefixes(model, tokenizer, SOURCES, TARGETS, max_memory=max_memory, max_new_tokens=4))
     expected = explain_separately(model, tokenizer, max_new_tokens=4)
+    if single_steps:
+        monkeypatch.setattr("hf_lrp.relevance.propagation._steps_per_chunk", lambda *_: 1)
+    results = list(explain_prefixes(model, tokenizer, SOURCES, TARGETS, max_new_tokens=4))
     assert len(results) == len(SOURCES)
     for together, alone in zip(results, expected, strict=True):
         assert list(together) == ["reference", "model", "random"]

@@ -4,6 +4,7 @@ import pytest
 import torch
 from tiny_models import tiny_model
 
+from hf_lrp import explain
 from hf_lrp.explaining.memory import LARGEST_BATCH, generation_batch_size, memory_limit
 
 CPU = torch.device("cpu")
@@ -51,3 +52,13 @@ def test_batches_grow_with_memory_up_to_a_limit():
     assert sizes[0] == 1
     assert sizes[-1] == LARGEST_BATCH
     assert generation_batch_size(model, 40, 4, 10**6) < generation_batch_size(model, 10, 4, 10**6)
+
+
+def test_too_little_memory_for_one_step_names_the_least_that_works():
+    model, ids = tiny_model(max_position_embeddings=400), [4, 5] * 150
+    with pytest.raises(ValueError, match=r"is 0\.001 MB, but .* of 300 source and 300 target tokens .*MB'") as caught:
+        explain(model, None, ids, ids, max_memory="1KB")
+    least = str(caught.value).split("max_memory='")[1].split("'")[0]
+    assert explain(model, None, ids, ids[:4], max_memory=least).conservation_error < 1e-5
+    with pytest.raises(ValueError, match="or shorter sentences"):
+        explain(model, None, ids, ids, max_memory=memory_limit(least, CPU) // 2)
