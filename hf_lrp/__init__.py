@@ -8,6 +8,7 @@ from hf_lrp.version import __version__
 if TYPE_CHECKING:
     from hf_lrp.explaining.explain import explain, explain_prefixes
     from hf_lrp.explaining.loading import load
+    from hf_lrp.explaining.prompts import Prompt
     from hf_lrp.relevance.families import Family, register_family
     from hf_lrp.relevance.modules import UnknownStructure
     from hf_lrp.relevance.patching import patched
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from hf_lrp.result.collection import ContributionsList
     from hf_lrp.result.comparison import Comparison
     from hf_lrp.result.contributions import Contributions
+    from hf_lrp.result.spans import Span
 
 __all__ = [
     "AlphaBeta",
@@ -24,6 +26,8 @@ __all__ = [
     "Epsilon",
     "Family",
     "Gamma",
+    "Prompt",
+    "Span",
     "UnknownStructure",
     "__version__",
     "explain",
@@ -42,6 +46,8 @@ _MODULES = {
     "Epsilon": "relevance.rules",
     "Family": "relevance.families",
     "Gamma": "relevance.rules",
+    "Prompt": "explaining.prompts",
+    "Span": "result.spans",
     "UnknownStructure": "relevance.modules",
     "explain": "explaining.explain",
     "explain_prefixes": "explaining.explain",

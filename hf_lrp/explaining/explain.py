@@ -6,7 +6,6 @@ import functools
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -33,9 +32,10 @@ from hf_lrp.explaining.prefixes import (
     seeded,
     shuffle_targets,
 )
+from hf_lrp.explaining.prompted import Prompted, read_prompted
 from hf_lrp.relevance.families import family_of
 from hf_lrp.relevance.patching import patched
-from hf_lrp.relevance.propagation import DecoderInput, Relevance, memory_for_steps, propagate_all
+from hf_lrp.relevance.propagation import DecoderInput, Relevance, join_steps, memory_for_steps, propagate_all
 from hf_lrp.relevance.rules import AlphaBeta, Rule
 from hf_lrp.relevance.weights import require_plain_weights
 from hf_lrp.result.collection import ContributionsList
@@ -58,6 +58,7 @@ def explain(
     source: Any = None,
     target: Any = None,
     *,
+    prompt: Any = None,
     prefix: Literal["model", "reference", "random"] | None = None,
     predict: Any = "top1",
     rule: Rule = PAPER_RULE,
@@ -70,7 +71,7 @@ def explain(
     progress: bool = False,
     **generate_options: Any,
 ) -> Contributions | ContributionsList:
-    """How much each source token and each prefix token contributes to each prediction of an encoder-decoder model.
+    """How much each source token and each prefix token contributes to each prediction of a translation model.
 
     The model is not changed, not even while an error is raised. One source gives one result, a list a list of results,
     in order, which can also be averaged and drawn together (``ContributionsList``).
@@ -88,6 +89,8 @@ def explain(
             bins, frames]; or a mapping with ``input_features``.
         target: texts or ids, where the target is known. Ids may come with or without start token, forced tokens and
             padding; what ``model.generate`` returns, [1, T], goes with a single source too.
+        prompt: for a model without an encoder, what the source, a text, stands in: a template with ``{source}``, chat
+            messages, or a :class:`hf_lrp.Prompt` with named parts, whose shares are the result's ``spans``.
         prefix: what the model is conditioned on: ``"reference"``, the target (the default where there is one);
             ``"model"``, what it generates itself, by its generation config and ``generate_options``; ``"random"``, an
             unrelated sentence: another one's target, or one from ``pool``.
@@ -97,9 +100,9 @@ def explain(
             instead, such as ``{"banque": "gare"}``: why the one, not the other, at the steps where these begin to
             differ; the result has these steps only. For a list of sources, a list of such.
         rule: the redistribution rule; default: the paper's.
-        start_token: ``"exclude"`` leaves the decoder start token and forced tokens, such as the target language, out,
-            so that source and target sum to 1 (the paper); ``"keep"`` returns raw shares, which sum to 1 together with
-            ``start``.
+        start_token: ``"exclude"`` leaves the decoder start token and forced tokens, such as the target language (in a
+            model without an encoder: the prompt around the source), out, so that source and target sum to 1 (the
+            paper); ``"keep"`` returns raw shares, which sum to 1 together with ``start``.
         source_tokens: False where only R_t(source) is asked for, which takes about half the time: the source counts as
             one token, ``<source>``, with the id -1.
         batch_size: how many sources are translated together for ``prefix="model"``; None: as many as fit.
@@ -117,7 +120,7 @@ def explain(
         raise TypeError("There is no source to explain: pass it after the tokenizer, or as source=...")
     model, tokenizer = _loaded(model, tokenizer)
     model, merged = merge_adapters(model)
-    inputs = _read_inputs(model, tokenizer, source, generate_options)
+    inputs = _read_inputs(model, tokenizer, source, prompt, generate_options)
     targets = None if target is None else _read_targets(target, inputs)
     if prefix is None:
         prefix = "model" if targets is None else "reference"
@@ -151,6 +154,7 @@ def explain_prefixes(
     sources: Any,
     targets: Mapping[str, Any],
     *,
+    prompt: Any = None,
     rule: Rule = PAPER_RULE,
     batch_size: int | None = None,
     max_memory: int | str | None = None,
@@ -162,7 +166,7 @@ def explain_prefixes(
     when the first one is. Explained are the most probable tokens, the start token excluded (the paper).
 
     Args:
-        model, tokenizer, rule, batch_size, max_memory: as for :func:`explain`.
+        model, tokenizer, prompt, rule, batch_size, max_memory: as for :func:`explain`.
         sources: a list of texts or ids, or what else :func:`explain` takes.
         targets: for ``"reference"``, ``"model"`` and ``"random"``, or some of them, what the model is conditioned on:
             a text or ids per source. None for ``"model"``: what it generates.
@@ -173,7 +177,7 @@ def explain_prefixes(
         _check_options(prefix, "top1", "exclude", rule, batch_size, SEED)
     model, tokenizer = _loaded(model, tokenizer)
     model, merged = merge_adapters(model)
-    inputs = _read_inputs(model, tokenizer, sources, generate_options)
+    inputs = _read_inputs(model, tokenizer, sources, prompt, generate_options)
     given = {prefix: None if target is None else _read_targets(target, inputs) for prefix, target in targets.items()}
     generates = None in given.values()
     _check_use("model" if generates else "reference", None, generate_options)
@@ -199,6 +203,7 @@ class _Inputs(NamedTuple):
     vocabulary: Vocabulary
     prompts: DecoderPrompts
     doubts: tuple[str, ...]
+    prompted: Prompted | None = None  # in a model that is a decoder only
 
 
 class _Case(NamedTuple):
@@ -233,8 +238,8 @@ def _explain_each(
     settings: _Settings,
 ) -> Iterator[dict[str, Contributions]]:
     """Per source, the contributions for each of its prefixes. The model is patched only while one is computed."""
-    sources = inputs.sources
-    for item, *cases in zip(sources.items, *chosen.values(), strict=True):
+    sources, prompted = inputs.sources, inputs.prompted
+    for number, (item, *cases) in enumerate(zip(sources.items, *chosen.values(), strict=True)):
         dtype = model.dtype if item.is_floating_point() else item.dtype
         source = {sources.argument: item.to(model.device, dtype)}
         given = [case.decoder_inputs(model.device) for case in cases]
@@ -243,19 +248,17 @@ def _explain_each(
         with patched(model, settings.rule) as patch:
             memory = memory_for_steps(patch.network, *lengths, model.dtype.itemsize, settings.max_memory)
             found = iter(propagate_all(patch, source, parts, memory, settings.source_tokens))
-        relevances = [_join([next(found) for _ in one]) for one in given]
+        relevances = [join_steps([next(found) for _ in one]) for one in given]
         described = sources.describe(item) if settings.source_tokens else WHOLE_SOURCE
-        yield {
-            name: _result(relevance, described, name, case, inputs, settings, model)
-            for name, relevance, case in zip(chosen, relevances, cases, strict=True)
-        }
-
-
-def _join(parts: Sequence[Relevance]) -> Relevance:
-    """The steps of several parts one below the other."""
-    if len(parts) == 1:
-        return parts[0]
-    return Relevance(**{f.name: torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Relevance)})
+        results = {}
+        for name, relevance, case in zip(chosen, relevances, cases, strict=True):
+            raw = relevance.decoder
+            if prompted is not None:
+                relevance, prefix = prompted.cut(number, relevance, case.prefix, settings.source_tokens)
+                case = case._replace(prefix=prefix)
+            result = _result(relevance, described, name, case, inputs, settings, model)
+            results[name] = result if prompted is None else prompted.with_spans(number, raw, result)
+        yield results
 
 
 def _loaded(model: Any, tokenizer: Any) -> tuple[PreTrainedModel, Any]:
@@ -266,17 +269,19 @@ def _loaded(model: Any, tokenizer: Any) -> tuple[PreTrainedModel, Any]:
     return loaded, own if tokenizer is None else tokenizer
 
 
-def _read_inputs(model: PreTrainedModel, tokenizer: Any, source: Any, generate_options: dict[str, Any]) -> _Inputs:
+def _read_inputs(
+    model: PreTrainedModel, tokenizer: Any, source: Any, prompt: Any, generate_options: dict[str, Any]
+) -> _Inputs:
     family = family_of(model)
-    if family.encoder is None:
-        raise TypeError(
-            f"{type(model).__name__} is a decoder only, which explain does not take yet: it has no source side of its "
-            "own. hf_lrp.relevance.propagation.propagate gives the shares of all tokens of its input."
-        )
     require_plain_weights(model)
     _require_evaluation_mode(model)
     tokenizer, feature_extractor = _unpack(tokenizer)
     vocabulary = Vocabulary(model, tokenizer)
+    if family.encoder is None:
+        sources, prompted = read_prompted(source, prompt, vocabulary)
+        return _Inputs(sources, vocabulary, DecoderPrompts(model, vocabulary, generate_options), (), prompted)
+    if prompt is not None:
+        raise ValueError(f"{type(model).__name__} has an encoder for its source: prompt is for models without one.")
     if family.source == "input_features":
         sources = read_audio(source, model, feature_extractor)
     else:
@@ -298,6 +303,9 @@ def _generate(
 ) -> list[Prefix]:
     """What the model translates each source to."""
     _require_generate(model)
+    if inputs.prompted is not None:
+        with seeded(seed, model.device):
+            return inputs.prompted.generate(model, generate_options, progress)
     beams = generate_options.get("num_beams") or generation_config_of(model).num_beams or 1
     longest = max(item.shape[-1] for item in inputs.sources.items)
     size = batch_size or generation_batch_size(model, longest, beams, limit)
@@ -366,7 +374,7 @@ def _require_evaluation_mode(model: PreTrainedModel) -> None:
 
 
 def _read_targets(target: Any, inputs: _Inputs) -> list[Prefix]:
-    targets, one = read_targets(target, inputs.prompts)
+    targets, one = _read_prefixes(target, inputs)
     sources = inputs.sources
     row = len(targets) == 1 and getattr(target, "ndim", None) == 2  # [1, T], as `generate` returns one translation
     if len(targets) != len(sources.items) or one != (sources.single and not row):
@@ -376,6 +384,11 @@ def _read_targets(target: Any, inputs: _Inputs) -> list[Prefix]:
         )
     warn_of(doubt for prefix in targets for doubt in doubts_about_text(inputs.vocabulary, prefix.ids, "target"))
     return targets
+
+
+def _read_prefixes(target: Any, inputs: _Inputs) -> tuple[list[Prefix], bool]:
+    prompted = inputs.prompted
+    return read_targets(target, inputs.prompts) if prompted is None else prompted.read_targets(target)
 
 
 def _number(count: int, side: str, single: bool) -> str:
@@ -389,7 +402,10 @@ def _given_prefixes(prefix: str, targets: list[Prefix] | None, pool: Any, inputs
             raise ValueError("prefix='reference' needs a target. Pass target=..., or use prefix='model'.")
         return targets
     if pool is not None:
-        return draw_from_pool(read_targets(pool, inputs.prompts)[0], targets, len(inputs.sources.items), seed)
+        drawn = draw_from_pool(_read_prefixes(pool, inputs)[0], targets, len(inputs.sources.items), seed)
+        if inputs.prompted is None:
+            return drawn
+        return [inputs.prompted.prefix(number, prefix.ids.tolist()) for number, prefix in enumerate(drawn)]
     if targets is None:
         raise ValueError("prefix='random' needs targets to shuffle, or unrelated target sentences as pool=[...].")
     return shuffle_targets(targets, seed)

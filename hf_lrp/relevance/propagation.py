@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import torch
@@ -33,6 +33,13 @@ class Relevance:
     logits: Tensor
     probability: Tensor
     explained: Tensor
+
+
+def join_steps(parts: Sequence[Relevance]) -> Relevance:
+    """The steps of several parts one below the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return Relevance(**{f.name: torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Relevance)})
 
 
 class DecoderInput(NamedTuple):

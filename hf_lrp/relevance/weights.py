@@ -12,7 +12,9 @@ REMEDY = "Load the model without quantisation and with dtype=torch.float32, and 
 def require_plain_weights(model: PreTrainedModel) -> None:
     """Raise for quantised models, whoever quantised them, and for models without any weights in memory."""
     name = type(model).__name__
-    if getattr(model, "hf_quantizer", None) is not None:
+    quantised = getattr(model, "hf_quantizer", None) is not None
+    # what was loaded from a GGUF file is de-quantised
+    if quantised and str(getattr(model, "quantization_method", "")).rpartition(".")[2].lower() != "gguf":
         raise TypeError(f"{name} is quantised, and relevance needs the real weights. {REMEDY}")
     for path, module in model.named_modules():
         if _is_quantised(module):

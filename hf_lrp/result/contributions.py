@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from hf_lrp.result import quantities
+from hf_lrp.result.spans import Span, check_spans, from_fields, to_fields
 from hf_lrp.result.steps import Step
 from hf_lrp.result.words import display_tokens
 
@@ -81,6 +82,8 @@ class Contributions:
         start_tokens: the decoder start token and what was forced after it, such as the target language; their
             shares are `start`. Empty in files of older versions.
         steps: the numbers of the T steps, ascending; by default 1 to N.
+        spans: for a model that is a decoder only, the parts of its prompt other than the source, by name, in order:
+            their tokens and raw shares (see `Span`); `start` is their sum.
     """
 
     source: Tensor
@@ -107,6 +110,7 @@ class Contributions:
     level: Literal["token", "word"] = "token"
     start_tokens: tuple[str, ...] = ()
     steps: tuple[int, ...] = ()
+    spans: Mapping[str, Span] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in _TUPLES:
@@ -120,6 +124,8 @@ class Contributions:
             with torch.inference_mode(False):  # whatever it is called in: autograd takes no tensors of inference mode
                 kept = value.detach().cpu().clone(memory_format=torch.contiguous_format)
             object.__setattr__(self, name, kept)
+        object.__setattr__(self, "spans", dict(self.spans))
+        check_spans(self.spans, len(self.steps))
         self._check_descriptions()
         self._check_tensors()
 
@@ -210,7 +216,9 @@ class Contributions:
             raise IndexError(f"the slice holds none of the {len(self)} steps.")
         tensors = {name: getattr(self, name)[chosen] for name in (*_FLOATS, "predicted_ids")}
         predicted = tuple(self.predicted_tokens[i] for i in chosen)
-        return replace(self, **tensors, predicted_tokens=predicted, steps=tuple(self.steps[i] for i in chosen))
+        spans = {name: span.at(chosen) for name, span in self.spans.items()}
+        numbers = tuple(self.steps[i] for i in chosen)
+        return replace(self, **tensors, predicted_tokens=predicted, steps=numbers, spans=spans)
 
     @property
     def known(self) -> Tensor:
@@ -329,13 +337,14 @@ class Contributions:
         """
         derived = ("source_total", "target_total", "source_entropy", "target_entropy")
         names = [*(field.name for field in fields(self)), *derived]
-        return {name: _plain(getattr(self, name)) for name in names}
+        spans = {name: {"tokens": list(s.tokens), "shares": _plain(s.shares)} for name, s in self.spans.items()}
+        return {name: _plain(getattr(self, name)) for name in names if name != "spans"} | {"spans": spans}
 
     def to_pandas(self) -> DataFrame:
         """One row per step and input token that is known at that step.
 
-        Columns: `step` (from 1), `predicted`, `side` (`"source"` or `"target"`), `position` (from 1), `token`,
-        `contribution`.
+        Columns: `step` (from 1), `predicted`, `side` (`"source"`, `"target"` or the name of a span), `position` (from
+        1), `token`, `contribution`.
         """
         from hf_lrp.result.frames import shares_frame
 
@@ -346,7 +355,9 @@ class Contributions:
         from hf_lrp.result.saving import save_fields
 
         tensors = {name: getattr(self, name) for name in (*_FLOATS, *_IDS)}
-        save_fields(path, tensors, {f.name: getattr(self, f.name) for f in fields(self) if f.name not in tensors})
+        described = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in tensors}
+        shares, described["spans"] = to_fields(self.spans)
+        save_fields(path, tensors | shares, described)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Contributions:
@@ -360,8 +371,8 @@ class Contributions:
 
         values = load_fields(path)
         try:
-            return cls(**values)
-        except (TypeError, ValueError) as error:
+            return cls(**from_fields(values))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{path} does not hold valid contributions: {error} Compute and save them again."
             ) from error

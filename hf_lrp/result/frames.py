@@ -27,8 +27,9 @@ def shares_frame(c: Contributions) -> DataFrame:
     """One row per step and input token that is known at that step; see `Contributions.to_pandas`."""
     pandas = import_pandas()
     rows: list[tuple[int, str, str, int, str, float]] = []
-    for step in c:
+    for number, step in enumerate(c):
         for side, tokens, shares in (
+            *((name, span.tokens, span.shares[number].tolist()) for name, span in c.spans.items()),
             ("source", step.source_tokens, step.source.tolist()),
             ("target", step.prefix_tokens, step.target.tolist()),
         ):

@@ -45,6 +45,7 @@ def merge_subwords(c: Contributions) -> Contributions:
         predicted_ids=c.predicted_ids[first_row],
         source_words=tuple(range(len(columns))),
         target_words=tuple(range(len(rows))),
+        spans={name: span.at(mean) for name, span in c.spans.items()},
         level="word",
         steps=(),
     )
