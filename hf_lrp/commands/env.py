@@ -1,7 +1,7 @@
 """Say what hf-lrp runs on: versions, devices, threads, and whether its compiled part is in use.
 
-For reports of problems and of speed. HF_LRP_COMPILED=off switches the compiled part off; plain, avx2 or avx512
-chooses an instruction set.
+For reports of problems and of speed. HF_LRP_COMPILED=off switches the
+compiled part off; plain, avx2 or avx512 chooses an instruction set.
 """
 
 from __future__ import annotations
