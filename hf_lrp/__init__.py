@@ -1,8 +1,8 @@
 """Source and target contributions to the predictions of translation models, by layer-wise relevance propagation."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from hf_lrp.lazy import lazy_names
 from hf_lrp.version import __version__
 
 if TYPE_CHECKING:
@@ -56,14 +56,4 @@ _MODULES = {
     "register_family": "relevance.families",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"hf_lrp.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES])
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

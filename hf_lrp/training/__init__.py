@@ -1,7 +1,8 @@
 """Training of translation models: maximum likelihood, word dropout, minimum risk."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hf_lrp.lazy import lazy_names
 
 if TYPE_CHECKING:
     from hf_lrp.data.checkpoints import last_whole_checkpoint, latest_checkpoints
@@ -62,14 +63,4 @@ _MODULES = {
     "translation_config": "training.tokenization",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"hf_lrp.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES])
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)
