@@ -20,9 +20,16 @@ from hf_lrp.explaining.audio import read_audio
 from hf_lrp.explaining.contrast import is_contrast, read_contrasts
 from hf_lrp.explaining.doubts import doubts_about_text, doubts_about_tokenizer, warn_of
 from hf_lrp.explaining.half_precision import in_float32
-from hf_lrp.explaining.inputs import PREDICT, Described, Sources, read_predictions, read_sources
+from hf_lrp.explaining.inputs import Described, Sources, read_predictions, read_sources
 from hf_lrp.explaining.loading import load
-from hf_lrp.explaining.memory import generation_batch_size, memory_limit, require_whole
+from hf_lrp.explaining.memory import generation_batch_size, memory_limit
+from hf_lrp.explaining.options import (
+    check_options,
+    check_prefix_targets,
+    check_use,
+    require_evaluation_mode,
+    require_generate,
+)
 from hf_lrp.explaining.prefixes import (
     DecoderPrompts,
     Prefix,
@@ -115,7 +122,7 @@ def explain(
             that the decoder is prompted with, may be given with every prefix; by default it is that of the model's
             configs, or else the language token that the tokenizer puts in front of targets.
     """
-    _check_options(prefix, predict, start_token, rule, batch_size, seed)
+    check_options(prefix, predict, start_token, rule, batch_size, seed)
     if source is None:
         raise TypeError("There is no source to explain: pass it after the tokenizer, or as source=...")
     model, tokenizer = _loaded(model, tokenizer)
@@ -124,7 +131,7 @@ def explain(
     targets = None if target is None else _read_targets(target, inputs)
     if prefix is None:
         prefix = "model" if targets is None else "reference"
-    _check_use(prefix, pool, generate_options)
+    check_use(prefix, pool, generate_options)
     model, notes = in_float32(model)
     notes = merged + notes
     limit = memory_limit(max_memory, model.device)
@@ -172,17 +179,17 @@ def explain_prefixes(
             a text or ids per source. None for ``"model"``: what it generates.
         **generate_options: as for :func:`explain`, where translations are generated.
     """
-    _check_prefix_targets(targets)
+    check_prefix_targets(targets)
     for prefix in targets:
-        _check_options(prefix, "top1", "exclude", rule, batch_size, SEED)
+        check_options(prefix, "top1", "exclude", rule, batch_size, SEED)
     model, tokenizer = _loaded(model, tokenizer)
     model, merged = merge_adapters(model)
     inputs = _read_inputs(model, tokenizer, sources, prompt, generate_options)
     given = {prefix: None if target is None else _read_targets(target, inputs) for prefix, target in targets.items()}
     generates = None in given.values()
-    _check_use("model" if generates else "reference", None, generate_options)
+    check_use("model" if generates else "reference", None, generate_options)
     if generates:
-        _require_generate(model)
+        require_generate(model)
     model, notes = in_float32(model)
     notes = merged + notes
     limit = memory_limit(max_memory, model.device)
@@ -274,7 +281,7 @@ def _read_inputs(
 ) -> _Inputs:
     family = family_of(model)
     require_plain_weights(model)
-    _require_evaluation_mode(model)
+    require_evaluation_mode(model)
     tokenizer, feature_extractor = _unpack(tokenizer)
     vocabulary = Vocabulary(model, tokenizer)
     if family.encoder is None:
@@ -302,7 +309,7 @@ def _generate(
     generate_options: dict[str, Any],
 ) -> list[Prefix]:
     """What the model translates each source to."""
-    _require_generate(model)
+    require_generate(model)
     if inputs.prompted is not None:
         with seeded(seed, model.device):
             return inputs.prompted.generate(model, generate_options, progress)
@@ -313,64 +320,11 @@ def _generate(
         return generate_targets(model, inputs.sources, inputs.prompts, size, progress, generate_options)
 
 
-def _require_generate(model: PreTrainedModel) -> None:
-    if not model.can_generate():
-        raise TypeError(
-            f"{type(model).__name__} has no generate method, so it has no prefix of its own: pass a target."
-        )
-
-
-def _check_prefix_targets(targets: Any) -> None:
-    if not isinstance(targets, Mapping) or not targets:
-        raise ValueError(
-            "targets must give the targets of each prefix type, such as {'reference': [...], 'model': None}, "
-            f"got {targets!r:.80}."
-        )
-    missing = [prefix for prefix, target in targets.items() if target is None and prefix != "model"]
-    if missing:
-        raise ValueError(f"targets[{missing[0]!r}] is None, but only 'model' can be generated: pass one per source.")
-
-
-def _check_options(prefix: Any, predict: Any, start_token: Any, rule: Any, batch_size: Any, seed: Any) -> None:
-    if prefix not in (None, "model", "reference", "random"):
-        raise ValueError(
-            f"prefix must be 'model', 'reference' or 'random', got {prefix!r}. A text is given as target."
-        )
-    if predict is None or (isinstance(predict, str) and predict not in ("top1", "target")):
-        raise ValueError(f"{PREDICT}, got {predict!r}.")
-    if start_token not in ("exclude", "keep"):
-        raise ValueError(f"start_token must be 'exclude' or 'keep', got {start_token!r}.")
-    if not isinstance(rule, Rule):
-        raise TypeError(f"rule must be a rule such as AlphaBeta(1, 0), got {rule!r}.")
-    if batch_size is not None and require_whole("batch_size", batch_size) < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
-    if not 0 <= require_whole("seed", seed) < 2**63:
-        raise ValueError(f"seed must be between 0 and 2**63 - 1, got {seed}.")
-
-
 def _unpack(tokenizer: Any) -> tuple[PreTrainedTokenizerBase | None, Any]:
     """Tokenizer and feature extractor of what may be either a tokenizer or a processor with both."""
     if isinstance(tokenizer, ProcessorMixin):
         return getattr(tokenizer, "tokenizer", None), getattr(tokenizer, "feature_extractor", None)
     return tokenizer, None
-
-
-def _check_use(prefix: str, pool: Any, generate_options: dict[str, Any]) -> None:
-    unused = sorted(generate_options.keys() - {"forced_bos_token_id"})
-    if unused and prefix != "model":
-        raise TypeError(
-            f"Unknown arguments: {', '.join(unused)}. (Options of `generate` other than forced_bos_token_id can be "
-            "given with prefix='model' only.)"
-        )
-    if pool is not None and prefix != "random":
-        raise ValueError(f"pool is for prefix='random', but prefix is {prefix!r}.")
-
-
-def _require_evaluation_mode(model: PreTrainedModel) -> None:
-    if any(module.training for module in model.modules()):
-        raise ValueError(
-            "The model is in training mode, where dropout makes every forward pass different. Call model.eval() first."
-        )
 
 
 def _read_targets(target: Any, inputs: _Inputs) -> list[Prefix]:

@@ -7,13 +7,13 @@ import operator
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import torch
 from torch import Tensor
 
 from hf_lrp.result import quantities
+from hf_lrp.result.checks import FLOATS, IDS, check_descriptions, check_tensors
 from hf_lrp.result.spans import Span, check_spans, from_fields, to_fields
 from hf_lrp.result.steps import Step
 from hf_lrp.result.words import display_tokens
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from hf_lrp.result.comparison import Comparison
     from hf_lrp.result.terminal import TerminalTable
 
-_FLOATS = ("source", "target", "start", "logits", "probability")
-_IDS = ("source_ids", "target_ids", "predicted_ids")
 _TUPLES = (
     "source_tokens",
     "target_tokens",
@@ -38,12 +36,6 @@ _TUPLES = (
     "start_tokens",
     "steps",
 )
-_CHOICES = {
-    "start_token": ("exclude", "keep"),
-    "prefix": ("reference", "model", "random"),
-    "predict": ("top1", "target", "ids", "contrastive"),
-    "level": ("token", "word"),
-}
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -117,7 +109,7 @@ class Contributions:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self.steps:
             object.__setattr__(self, "steps", tuple(range(1, len(self.target_tokens) + 1)))
-        for name in (*_FLOATS, *_IDS):
+        for name in (*FLOATS, *IDS):
             value = getattr(self, name)
             if not isinstance(value, Tensor):
                 raise ValueError(f"{name} must be a tensor, got {type(value).__name__}.")
@@ -126,50 +118,8 @@ class Contributions:
             object.__setattr__(self, name, kept)
         object.__setattr__(self, "spans", dict(self.spans))
         check_spans(self.spans, len(self.steps))
-        self._check_descriptions()
-        self._check_tensors()
-
-    def _check_descriptions(self) -> None:
-        written, positions = len(self.target_tokens), len(self.source_tokens)
-        if not written or not positions:
-            raise ValueError(f"at least one source and one target token are needed, got {positions} and {written}.")
-        ascending = all(a < b for a, b in pairwise(self.steps))
-        if not ascending or not 1 <= self.steps[0] <= self.steps[-1] <= written:
-            raise ValueError(f"steps must be ascending numbers from 1 to {written}, got {self.steps}.")
-        for name, length in (
-            ("predicted_tokens", len(self.steps)),
-            ("source_words", positions),
-            ("target_words", written),
-        ):
-            if len(getattr(self, name)) != length:
-                raise ValueError(f"{name} must have {length} entries, got {len(getattr(self, name))}.")
-        for name in ("source_words", "target_words"):
-            words = getattr(self, name)
-            if words[0] != 0 or any(b - a not in (0, 1) for a, b in pairwise(words)):
-                raise ValueError(f"{name} must start at 0 and grow by 0 or 1 from token to token, got {words}.")
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}.")
-
-    def _check_tensors(self) -> None:
-        steps, written, positions = len(self.steps), len(self.target_tokens), len(self.source_tokens)
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("start", "logits", "probability"), (steps,))
-        shapes |= {"source": (steps, positions), "target": (steps, written)}
-        shapes |= {"source_ids": (positions,), "target_ids": (written,)}
-        shapes["predicted_ids"] = (steps, 2) if self.predicted_ids.ndim == 2 else (steps,)
-        for name, shape in shapes.items():
-            tensor = getattr(self, name)
-            if tuple(tensor.shape) != shape:
-                raise ValueError(
-                    f"{name} must have shape {list(shape)} for {positions} source and {written} target tokens, "
-                    f"got {list(tensor.shape)}."
-                )
-            kind_is_right = tensor.is_floating_point() if name in _FLOATS else _is_integer(tensor)
-            if not kind_is_right:
-                kind = "a floating point" if name in _FLOATS else "an integer"
-                raise ValueError(f"{name} must be {kind} tensor, got {tensor.dtype}.")
-        if self.target[~self.known].count_nonzero():
-            raise ValueError("target must be lower triangular: a token that is not yet written cannot contribute.")
+        check_descriptions(self)
+        check_tensors(self)
 
     # ---- steps
 
@@ -214,7 +164,7 @@ class Contributions:
         chosen = sorted(indices)
         if not chosen:
             raise IndexError(f"the slice holds none of the {len(self)} steps.")
-        tensors = {name: getattr(self, name)[chosen] for name in (*_FLOATS, "predicted_ids")}
+        tensors = {name: getattr(self, name)[chosen] for name in (*FLOATS, "predicted_ids")}
         predicted = tuple(self.predicted_tokens[i] for i in chosen)
         spans = {name: span.at(chosen) for name, span in self.spans.items()}
         numbers = tuple(self.steps[i] for i in chosen)
@@ -354,7 +304,7 @@ class Contributions:
         """Write everything to one safetensors file, which replaces an old one only once all is written."""
         from hf_lrp.result.saving import save_fields
 
-        tensors = {name: getattr(self, name) for name in (*_FLOATS, *_IDS)}
+        tensors = {name: getattr(self, name) for name in (*FLOATS, *IDS)}
         described = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in tensors}
         shares, described["spans"] = to_fields(self.spans)
         save_fields(path, tensors | shares, described)
@@ -473,10 +423,6 @@ class Contributions:
         return all(_same(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def _is_integer(tensor: Tensor) -> bool:
-    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
 
 
 def _plain(value: Any) -> Any:
