@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, stdtrit
 
 DRAWS = 1000
 CONFIDENCE = 0.95
@@ -104,5 +105,31 @@ def _tail(number: int, confidence: float) -> float:
     Less than (1 - confidence) / 2: means of draws vary less than means of new sentences would, and that their own
     spread is estimated must be allowed for, as Student's t does (the expanded percentile interval of Hesterberg 2015).
     """
-    quantile = stdtrit(number - 1, (1 + confidence) / 2)
-    return float(ndtr(-np.sqrt(number / (number - 1)) * quantile))
+    quantile = student_quantile(number - 1, confidence)
+    return math.erfc(math.sqrt(number / (number - 1) / 2) * quantile) / 2
+
+
+@lru_cache(maxsize=1024)
+def student_quantile(freedom: int, confidence: float) -> float:
+    """The t that |t| of Student's distribution stays under with this probability, for whole degrees of freedom.
+
+    Not scipy's, which is exact to the same digits: transformers imports much of scipy wherever it is installed.
+    """
+    low, high = 0.0, math.pi / 2
+    while low < (middle := (low + high) / 2) < high:
+        if _student_probability(middle, freedom) < confidence:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(freedom) * math.tan(high)
+
+
+def _student_probability(angle: float, freedom: int) -> float:
+    """P(|t| < √freedom tan angle): the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    odd = freedom % 2
+    if freedom == 1:
+        return 2 * angle / math.pi
+    places = np.arange(1, (freedom - odd) // 2)
+    ratios = (2 * places - 1 + odd) / (2 * places + odd) * math.cos(angle) ** 2
+    total = math.sin(angle) * (1.0 + math.fsum(np.cumprod(ratios)))
+    return 2 / math.pi * (angle + math.cos(angle) * total) if odd else total

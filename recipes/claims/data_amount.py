@@ -9,9 +9,10 @@ import numpy as np
 
 from claims import sizes
 from claims.curves import Curves, difference
-from claims.intervals import CONFIDENCE, Interval, seed_means, sentence_half_width, student_quantile
+from claims.intervals import CONFIDENCE, Interval, seed_means, sentence_half_width
 from claims.objectives import doubt_of_comparison
 from claims.verdicts import Claim, Statement, at_least, at_most
+from hf_lrp.result.intervals import student_quantile
 
 
 def more_data(curves: Mapping[str, Mapping[int, Curves]], unconverged: Collection[int] = ()) -> Claim:

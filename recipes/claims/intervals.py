@@ -7,10 +7,11 @@ over the seeds' means and b that over sentences. What varies with both counts tw
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+
+from hf_lrp.result.intervals import student_quantile
 
 CONFIDENCE = 0.9  # each end is a one-sided bound of 95 %, and a verdict needs one end, or both for "within"
 
@@ -75,13 +76,3 @@ def ratio_values(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray
     mean = np.nanmean(below, axis=1, keepdims=True)
     ratio = np.nanmean(above, axis=1, keepdims=True) / mean
     return ratio + (above - ratio * below) / mean
-
-
-@lru_cache(maxsize=1024)
-def student_quantile(freedom: int, confidence: float) -> float:
-    """The t that |t| of Student's distribution stays under with this probability."""
-    # With t = √n tan θ the density is that of cos θ to the power n - 1.
-    angles = np.linspace(0.0, np.pi / 2, 20_001)
-    density = np.cos(angles) ** (freedom - 1)
-    share = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
-    return float(np.sqrt(freedom) * np.tan(np.interp(confidence, share / share[-1], angles)))

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from claims.curves import Curves, continued, difference, from_end, lengths_of, places, step_differences, thirds
 from claims.data_amount import trend
-from claims.intervals import mean_and_half_width, mean_interval, ratio_values, student_quantile
+from claims.intervals import mean_and_half_width, mean_interval, ratio_values
+
+from hf_lrp.result.intervals import student_quantile
 
 LINES = np.array([[[1.0, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 5, np.nan, np.nan, np.nan]]])
 
@@ -38,14 +40,6 @@ def test_steps_before_the_end_of_the_shorter() -> None:
     one, other = Curves((1,), {"q": long}), Curves((1,), {"q": short})
     np.testing.assert_allclose(step_differences(one, other, "q", equal=False)[0, 0], [0, 0, 0, 0, *[np.nan] * 4])
     assert np.isnan(difference(one, other, "q")).all()
-
-
-@pytest.mark.parametrize(
-    ("freedom", "confidence", "quantile"),
-    [(1, 0.9, 6.3138), (2, 0.95, 4.3027), (9, 0.99, 3.2498), (120, 0.95, 1.9799), (10_000, 0.9, 1.6450)],
-)
-def test_student_quantiles(freedom: int, confidence: float, quantile: float) -> None:
-    assert student_quantile(freedom, confidence) == pytest.approx(quantile, abs=2e-4)
 
 
 @pytest.mark.parametrize(

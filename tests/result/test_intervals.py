@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from hf_lrp.result import intervals
-from hf_lrp.result.intervals import Estimate, bootstrap_mean, say_if_few
+from hf_lrp.result.intervals import Estimate, bootstrap_mean, say_if_few, student_quantile
 
 
 def slow_bootstrap(values: np.ndarray, draws: int, confidence: float, seed: int) -> list[Estimate]:
@@ -94,6 +94,13 @@ def test_intervals_from_few_sentences_hold_the_mean_as_often(number: int) -> Non
     experiments = np.random.default_rng(2).normal(loc=0.5, size=(number, 1000))
     estimate = bootstrap_mean(experiments)
     assert np.mean((estimate.low <= 0.5) & (estimate.high >= 0.5)) >= 0.91
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.999])
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 30, 999, 10_000])
+def test_quantiles_of_students_distribution_are_those_of_scipy(freedom: int, confidence: float) -> None:
+    expected = scipy.stats.t(freedom).ppf((1 + confidence) / 2)
+    assert student_quantile(freedom, confidence) == pytest.approx(expected, rel=1e-12)
 
 
 def test_one_sentence_has_no_interval() -> None:
