@@ -50,15 +50,7 @@ class Vocabulary:
             raise ValueError(
                 f"The {side} is text, but there is no tokenizer: pass the model's tokenizer, or token ids."
             )
-        for number, text in enumerate(texts):
-            if not text.strip():
-                raise ValueError(f"{side} {number} is empty: there is nothing to explain. Remove it or give it text.")
-            half = next((n for n, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
-            if half is not None:
-                raise ValueError(
-                    f"{side} {number} has half a character at position {half} (a lone surrogate), which is no text: "
-                    "read it again as UTF-8."
-                )
+        require_text(texts, side)
         if side == "source":
             encoded = self.tokenizer(list(texts), truncation=False, padding=False, verbose=False)
             return [list(ids) for ids in encoded["input_ids"]]
@@ -179,6 +171,19 @@ class Vocabulary:
                 "into shorter sentences."
             )
         return torch.tensor(ids)
+
+
+def require_text(texts: Sequence[str], side: Side) -> None:
+    """Raise for texts that are empty or hold halves of characters."""
+    for number, text in enumerate(texts):
+        if not text.strip():
+            raise ValueError(f"{side} {number} is empty: there is nothing to explain. Remove it or give it text.")
+        half = next((n for n, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
+        if half is not None:
+            raise ValueError(
+                f"{side} {number} has half a character at position {half} (a lone surrogate), which is no text: "
+                "read it again as UTF-8."
+            )
 
 
 def knows_no_text(tokenizer: PreTrainedTokenizerBase) -> bool:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from hf_lrp.explaining.prefixes import DecoderPrompts, Prefix
+from hf_lrp.explaining.prefixes import Prefix
+
+# From a target's text and number to its ids, as the model predicts them.
+Encode: TypeAlias = "Callable[[str, int], list[int]]"
 
 
 class Contrast(NamedTuple):
@@ -27,7 +30,7 @@ def is_contrast(predict: Any) -> bool:
 
 
 def read_contrasts(
-    predict: Any, target: Any, prefixes: Sequence[Prefix], single: bool, prompts: DecoderPrompts
+    predict: Any, target: Any, prefixes: Sequence[Prefix], single: bool, tokenizer: Any, encode: Encode
 ) -> list[Contrast]:
     """For each sentence the steps at which its written words and their alternatives part, and both ids there.
 
@@ -36,7 +39,7 @@ def read_contrasts(
         target: what the user gave as target: its texts are used as they are.
         prefixes: the targets as ids.
         single: whether there is one sentence, which is not in a list.
-        prompts: encodes texts.
+        tokenizer, encode: decode and encode texts.
     """
     wanted = [predict] if isinstance(predict, Mapping) else list(predict)
     if len(wanted) != len(prefixes) or isinstance(predict, Mapping) != single:
@@ -45,28 +48,28 @@ def read_contrasts(
         raise ValueError(
             f"predict is {given}, but {needed} such as {{'banque': 'gare'}} is needed, as for the source."
         )
-    if prompts.vocabulary.tokenizer is None:
+    if tokenizer is None:
         raise ValueError("predict contrasts words, but there is no tokenizer: pass one, or pairs of ids per step.")
     known = [target] if isinstance(target, str) else target
     texts = known if isinstance(known, Sequence) and all(isinstance(text, str) for text in known) else None
     return [
-        _read(words, _text(prefix, prompts) if texts is None else texts[number], prefix, prompts, number)
+        _read(words, _text(prefix, tokenizer) if texts is None else texts[number], prefix, encode, number)
         for number, (words, prefix) in enumerate(zip(wanted, prefixes, strict=True))
     ]
 
 
-def _text(prefix: Prefix, prompts: DecoderPrompts) -> str:
-    return str(prompts.vocabulary.tokenizer.decode(prefix.ids.tolist(), skip_special_tokens=True)).strip()  # type: ignore[union-attr]
+def _text(prefix: Prefix, tokenizer: Any) -> str:
+    return str(tokenizer.decode(prefix.ids.tolist(), skip_special_tokens=True)).strip()
 
 
-def _read(words: Mapping[str, str], text: str, prefix: Prefix, prompts: DecoderPrompts, number: int) -> Contrast:
+def _read(words: Mapping[str, str], text: str, prefix: Prefix, encode: Encode, number: int) -> Contrast:
     if not words:
         raise ValueError(f"predict for sentence {number} is empty: give a word of the target and another one.")
     found = {}
     for written, other in words.items():
         if not isinstance(written, str) or not isinstance(other, str) or not written.strip() or not other.strip():
             raise ValueError(f"predict must map words to words, got {written!r}: {other!r}.")
-        step, pair = _first_difference(text, written, other, prefix, prompts, number)
+        step, pair = _first_difference(text, written, other, prefix, encode, number)
         if step in found:
             raise ValueError(f"Two words of sentence {number} part at the same step: contrast them one by one.")
         found[step] = pair
@@ -75,7 +78,7 @@ def _read(words: Mapping[str, str], text: str, prefix: Prefix, prompts: DecoderP
 
 
 def _first_difference(
-    text: str, written: str, other: str, prefix: Prefix, prompts: DecoderPrompts, number: int
+    text: str, written: str, other: str, prefix: Prefix, encode: Encode, number: int
 ) -> tuple[int, tuple[int, int]]:
     """The first step at which the target and the target with the other word have different ids, and these."""
     places = [match.span() for match in re.finditer(rf"(?<!\w){re.escape(written)}(?!\w)", text)]
@@ -88,10 +91,7 @@ def _first_difference(
         )
         raise ValueError(f"{written!r} cannot be contrasted in target {number}, {text!r}: it is {times}.")
     start, stop = places[0]
-    encode = prompts.vocabulary.encode
-    ours, theirs = (
-        prompts.read(ids, number).ids.tolist() for ids in encode([text, text[:start] + other + text[stop:]], "target")
-    )
+    ours, theirs = (encode(each, number) for each in (text, text[:start] + other + text[stop:]))
     step = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
     if step is None:
         raise ValueError(f"The tokenizer gives the same tokens for {written!r} and {other!r} in target {number}.")

@@ -29,6 +29,7 @@ from hf_lrp.explaining.options import (
     check_use,
     require_evaluation_mode,
     require_generate,
+    require_no_prompt,
 )
 from hf_lrp.explaining.prefixes import (
     DecoderPrompts,
@@ -84,7 +85,7 @@ def explain(
     in order, which can also be averaged and drawn together (``ContributionsList``).
 
     Args:
-        model: an encoder-decoder model of a supported family, in evaluation mode, or the folder or Hub id of one,
+        model: a model of a supported family, in evaluation mode, or the folder, GGUF file or Hub id of one,
             which is loaded (see :func:`hf_lrp.load`). Half-precision models are explained in a float32 copy,
             models with adapters of PEFT in a copy with these merged.
         tokenizer: the model's tokenizer, or its processor; may be None where source and target are ids, and where the
@@ -143,7 +144,7 @@ def explain(
     single = inputs.sources.single
     if is_contrast(predict):
         texts = target if prefix == "reference" else None
-        contrasts = read_contrasts(predict, texts, prefixes, single, inputs.prompts)
+        contrasts = read_contrasts(predict, texts, prefixes, single, inputs.vocabulary.tokenizer, inputs.encode)
         cases = [
             _Case(one, functools.partial(_given, c.pairs), c.steps) for one, c in zip(prefixes, contrasts, strict=True)
         ]
@@ -211,6 +212,13 @@ class _Inputs(NamedTuple):
     prompts: DecoderPrompts
     doubts: tuple[str, ...]
     prompted: Prompted | None = None  # in a model that is a decoder only
+
+    def encode(self, target: str, number: int) -> list[int]:
+        """The ids of a target's text that are predicted."""
+        if self.prompted is not None:
+            return self.prompted.encode(target, number)
+        ids: list[int] = self.prompts.read(self.vocabulary.encode([target], "target")[0], number).ids.tolist()
+        return ids
 
 
 class _Case(NamedTuple):
@@ -286,17 +294,15 @@ def _read_inputs(
     vocabulary = Vocabulary(model, tokenizer)
     if family.encoder is None:
         sources, prompted = read_prompted(source, prompt, vocabulary)
-        return _Inputs(sources, vocabulary, DecoderPrompts(model, vocabulary, generate_options), (), prompted)
-    if prompt is not None:
-        raise ValueError(f"{type(model).__name__} has an encoder for its source: prompt is for models without one.")
-    if family.source == "input_features":
-        sources = read_audio(source, model, feature_extractor)
     else:
-        sources = read_sources(source, vocabulary)
+        require_no_prompt(model, prompt)
+        hears, prompted = family.source == "input_features", None
+        sources = read_audio(source, model, feature_extractor) if hears else read_sources(source, vocabulary)
+    if sources.argument == "input_ids":
         warn_of(doubt for item in sources.items for doubt in doubts_about_text(vocabulary, item, "source"))
     doubts = doubts_about_tokenizer(model, vocabulary)
     warn_of(doubts)
-    return _Inputs(sources, vocabulary, DecoderPrompts(model, vocabulary, generate_options), doubts)
+    return _Inputs(sources, vocabulary, DecoderPrompts(model, vocabulary, generate_options), doubts, prompted)
 
 
 def _generate(
@@ -310,13 +316,13 @@ def _generate(
 ) -> list[Prefix]:
     """What the model translates each source to."""
     require_generate(model)
-    if inputs.prompted is not None:
-        with seeded(seed, model.device):
-            return inputs.prompted.generate(model, generate_options, progress)
     beams = generate_options.get("num_beams") or generation_config_of(model).num_beams or 1
-    longest = max(item.shape[-1] for item in inputs.sources.items)
-    size = batch_size or generation_batch_size(model, longest, beams, limit)
+    prompted = inputs.prompted
+    items = inputs.sources.items if prompted is None else [prompt.ids for prompt in prompted.prompts]
+    size = batch_size or generation_batch_size(model, max(item.shape[-1] for item in items), beams, limit)
     with seeded(seed, model.device):
+        if prompted is not None:
+            return prompted.generate(model, size, generate_options, progress)
         return generate_targets(model, inputs.sources, inputs.prompts, size, progress, generate_options)
 
 

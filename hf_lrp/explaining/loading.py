@@ -16,6 +16,7 @@ import transformers
 from huggingface_hub import errors as hub_errors
 from transformers import (
     AutoConfig,
+    AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSpeechSeq2Seq,
     AutoProcessor,
@@ -24,14 +25,16 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils import is_gguf_available
 
 from hf_lrp.data.vocabulary import knows_no_text
-from hf_lrp.relevance.families import FAMILIES, HOW_TO, supported_model_types
+from hf_lrp.relevance.families import FAMILIES, HOW_TO, supported_model_types, why_unsupported
 
 EMBEDDED_MODEL = Path(__file__).parents[1] / "embedded" / "tatoeba-en-fr"
 _TOKENIZER_FILES = (
     "Its files belong beside config.json: tokenizer.json, or for MarianMT source.spm, target.spm and vocab.json"
 )
+GGUF = ".gguf"
 _LFS_POINTER = b"version https://git-lfs"
 
 
@@ -49,7 +52,8 @@ def load(
     For speech models such as Whisper the second is the processor. Code in a checkpoint is never run.
 
     Args:
-        name: a folder, or the id of a model on the Hub or in its cache; None: the embedded English-French model.
+        name: a folder, a GGUF file, or the id of a model on the Hub or in its cache; None: the embedded English-French
+            model.
         source_language, target_language: for multilingual models, as their tokenizer names them (``eng_Latn``).
 
     Raises:
@@ -58,11 +62,13 @@ def load(
     name = _find(name)
     config = _load_config(name)
     _require_supported(config, name)
-    hears = FAMILIES[config.model_type].source == "input_features"
+    family = FAMILIES[config.model_type]
+    hears = family.source == "input_features"
     tokenizer = _load_tokenizer(name, AutoProcessor if hears else AutoTokenizer)
     _set_language(tokenizer, "src_lang", source_language, name)
     _set_language(tokenizer, "tgt_lang", target_language, name)
-    model = _load_model(name, AutoModelForSpeechSeq2Seq if hears else AutoModelForSeq2SeqLM)
+    reads = AutoModelForCausalLM if family.encoder is None else AutoModelForSeq2SeqLM
+    model = _load_model(name, AutoModelForSpeechSeq2Seq if hears else reads)
     if Path(name) == EMBEDDED_MODEL:
         model.config.name_or_path = EMBEDDED_MODEL.name
     return model, tokenizer
@@ -127,15 +133,27 @@ def _find(name: str | os.PathLike[str] | None) -> str:
             )
         return str(folder)
     if folder.is_file():
+        if folder.suffix == GGUF:
+            return str(folder)
         raise CheckpointError(f"{name} is a file. Give the folder that holds config.json and the weights.")
     if folder.is_absolute() or len(folder.parts) > 2 or str(name).startswith(".") or str(name).endswith("/"):
         raise CheckpointError(f"The folder {name} does not exist.")
     return str(name)
 
 
+def _located(name: str) -> dict[str, Any]:
+    """Where a checkpoint is, as arguments of `from_pretrained`, which looks for a GGUF file in a folder."""
+    path = Path(name)
+    where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    is_file = path.suffix == GGUF and path.is_file()
+    return (where if is_file else {"pretrained_model_name_or_path": name}) | {"trust_remote_code": False}
+
+
 def _load_config(name: str) -> PreTrainedConfig:
+    if Path(name).suffix == GGUF and not is_gguf_available():
+        raise CheckpointError(f"To read {name}, the package gguf is needed: pip install gguf.")
     try:
-        return AutoConfig.from_pretrained(name, trust_remote_code=False)
+        return AutoConfig.from_pretrained(**_located(name))
     except Exception as error:
         _raise_hub_error(name, error)
         if "custom code" in str(error):
@@ -155,20 +173,19 @@ def _load_config(name: str) -> PreTrainedConfig:
 def _require_supported(config: PreTrainedConfig, name: str) -> None:
     """Raise for architectures that cannot be explained, before their weights are read."""
     kind = config.model_type
-    if kind in FAMILIES and config.is_encoder_decoder:
+    if kind in FAMILIES and (config.is_encoder_decoder or FAMILIES[kind].encoder is None):
         return
-    known = f"Supported model types: {supported_model_types()}."
-    if not config.is_encoder_decoder:
-        reason = f"model type {kind!r} is no encoder-decoder: it has no source side to compare with the prefix"
-    else:
-        reason, known = f"model type {kind!r} is not supported", f"{known} {HOW_TO}"
+    known = f"Supported model types: {supported_model_types()}. {HOW_TO}"
+    reason = f"model type {kind!r} is not supported{why_unsupported(config)}"
+    if kind in FAMILIES:
+        reason, known = f"its config.json says that it is no encoder-decoder, as all of type {kind!r} are", "Mend it."
     raise CheckpointError(f"{name} cannot be explained: {reason}. {known}")
 
 
 def _load_tokenizer(name: str, kind: Any) -> Any:
     """A tokenizer, or for speech models a processor."""
     try:
-        tokenizer = kind.from_pretrained(name, trust_remote_code=False)
+        tokenizer = kind.from_pretrained(**_located(name))
     except ImportError as error:
         package = next((p for p in ("sentencepiece", "tiktoken") if p in str(error).lower()), "sentencepiece")
         raise CheckpointError(
@@ -206,9 +223,7 @@ def _set_language(tokenizer: PreTrainedTokenizerBase, side: str, language: str |
 def _load_model(name: str, kind: Any) -> PreTrainedModel:
     _require_no_pointer(name)
     try:
-        model, report = kind.from_pretrained(
-            name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
-        )
+        model, report = kind.from_pretrained(**_located(name), dtype=torch.float32, output_loading_info=True)
     except Exception as error:
         _raise_hub_error(name, error)
         if isinstance(error, OSError) and re.search(r"no file named|not appear to have a file", str(error)):

@@ -45,7 +45,8 @@ def generation_batch_size(model: PreTrainedModel, longest: int, beams: int, limi
     """How many sources of up to ``longest`` tokens or frames may be translated together within ``limit`` bytes."""
     config: Any = model.config
     item = next(model.parameters()).element_size()
-    layers = config.num_decoder_layers if hasattr(config, "num_decoder_layers") else config.decoder_layers
+    names = ("num_decoder_layers", "decoder_layers", "num_hidden_layers")  # the last where there is no encoder
+    layers = next(getattr(config, name) for name in names if hasattr(config, name))
     width = config.num_heads * config.d_kv if hasattr(config, "d_kv") else config.hidden_size  # d_kv: T5's
     written = min(3 * longest + 20, position_limit(model) or math.inf)  # that generation may write
     cache = 2 * layers * (longest + written) * width

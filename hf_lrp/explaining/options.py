@@ -66,3 +66,9 @@ def require_generate(model: PreTrainedModel) -> None:
         raise TypeError(
             f"{type(model).__name__} has no generate method, so it has no prefix of its own: pass a target."
         )
+
+
+def require_no_prompt(model: PreTrainedModel, prompt: Any) -> None:
+    """Raise where a prompt is given for a model that has an encoder."""
+    if prompt is not None:
+        raise ValueError(f"{type(model).__name__} has an encoder for its source: prompt is for models without one.")

@@ -136,6 +136,12 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
+def require_one_sequence(options: dict[str, Any]) -> None:
+    """Raise where `generate` is asked for several translations of a source."""
+    if options.get("num_return_sequences", 1) != 1:
+        raise ValueError("num_return_sequences must be 1: there is one explanation per source.")
+
+
 def generate_targets(
     model: PreTrainedModel,
     sources: Sources,
@@ -145,8 +151,7 @@ def generate_targets(
     options: dict[str, Any],
 ) -> list[Prefix]:
     """What the model writes for each source, up to and including the end of the sentence."""
-    if options.get("num_return_sequences", 1) != 1:
-        raise ValueError("num_return_sequences must be 1: there is one explanation per source.")
+    require_one_sequence(options)
     items = sources.items
     results: list[Prefix | None] = [None] * len(items)
     by_length = sorted(range(len(items)), key=lambda i: items[i].shape[-1], reverse=True)

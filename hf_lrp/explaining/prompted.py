@@ -9,12 +9,13 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, StoppingCriteria
 
-from hf_lrp.data.vocabulary import Vocabulary
-from hf_lrp.explaining.inputs import Sources, describe_tokens, read_sentences
-from hf_lrp.explaining.prefixes import Prefix
+from hf_lrp.data.vocabulary import Side, Vocabulary, require_text
+from hf_lrp.explaining.inputs import Sources, describe_tokens, plain, read_sentences
+from hf_lrp.explaining.prefixes import Prefix, require_one_sequence
 from hf_lrp.explaining.prompts import ReadPrompt, read_prompt, tokenize_prompt
 from hf_lrp.relevance.propagation import Relevance
 from hf_lrp.result.contributions import Contributions
@@ -32,25 +33,24 @@ class Prompted(NamedTuple):
 
     def read_targets(self, given: Any) -> tuple[list[Prefix], bool]:
         """Given targets as prefixes, and whether a single one was given; as many as there are sources, or a pool."""
-        is_text = isinstance(given, str) or (isinstance(given, Sequence) and isinstance(next(iter(given), None), str))
-        if is_text:
-            single, texts = isinstance(given, str), [given] if isinstance(given, str) else list(given)
-            sentences = [self._encode(text, number) for number, text in enumerate(texts)]
+        given = plain(given, "target")
+        if isinstance(given, str) or (isinstance(given, list) and isinstance(next(iter(given), None), str)):
+            single, texts = isinstance(given, str), [given] if isinstance(given, str) else given
+            sentences = [self.encode(text, number) for number, text in enumerate(_require_texts(texts, "target"))]
         else:
             sentences, single = read_sentences(given, self.vocabulary, "target")
-        return [self.prefix(number % len(self.prompts), ids) for number, ids in enumerate(sentences)], single
+        return [self.prefix(number, ids) for number, ids in enumerate(sentences)], single
 
     def prefix(self, number: int, ids: Sequence[int]) -> Prefix:
-        """Target ids after the prompt of a source."""
+        """Target ids after the prompt of a source; those of a pool that is larger than the sources go round."""
         if not len(ids):
             raise ValueError(f"target {number} has no tokens: there is nothing to explain.")
-        prompt = self.prompts[number].ids
+        prompt = self.prompts[number % len(self.prompts)].ids
         checked = self.vocabulary.check([*prompt.tolist(), *ids], "target", number)
         return Prefix(prompt, checked[len(prompt) :])
 
-    def _encode(self, text: str, number: int) -> list[int]:
-        if not text.strip():
-            raise ValueError(f"target {number} is empty: there is nothing to explain. Remove it or give it text.")
+    def encode(self, text: str, number: int) -> list[int]:
+        """The ids of a target after the prompt of a source, with the end of the answer after chat messages."""
         tokenizer: Any = self.vocabulary.tokenizer
         prompt = self.prompts[number % len(self.prompts)].text
         apart = self.is_chat or prompt[-1:].isspace() or text[:1].isspace()
@@ -58,24 +58,52 @@ class Prompted(NamedTuple):
         ends = [tokenizer.eos_token_id] if self.is_chat and tokenizer.eos_token_id is not None else []
         return ids + ends
 
-    def generate(self, model: PreTrainedModel, options: dict[str, Any], progress: bool) -> list[Prefix]:
-        """What the model writes after each prompt; after a text prompt, its first line."""
+    def keeps(self, ids: Sequence[int], number: int) -> bool:
+        """Whether the ids that the model wrote become text and the same ids again; ends aside."""
         tokenizer: Any = self.vocabulary.tokenizer
-        settings: dict[str, Any] = {"return_dict_in_generate": True}
+        text = str(tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+        again = self.encode(text, number) if text else []
+        return bool(text) and [i for i in again if i not in self._ends] == [i for i in ids if i not in self._ends]
+
+    @property
+    def _ends(self) -> set[int | None]:
+        return {*self.vocabulary.ends, cast(Any, self.vocabulary.tokenizer).eos_token_id}
+
+    def generate(
+        self, model: PreTrainedModel, batch_size: int, options: dict[str, Any], progress: bool
+    ) -> list[Prefix]:
+        """What the model writes after each prompt; after a text prompt, its first line."""
+        require_one_sequence(options)
+        results: dict[int, Prefix] = {}
+        by_length = sorted(range(len(self.prompts)), key=lambda number: -len(self.prompts[number].ids))
+        with tqdm(total=len(by_length), desc="Generating", unit="sentence", disable=not progress) as bar:
+            for start in range(0, len(by_length), batch_size):
+                numbers = by_length[start : start + batch_size]
+                for number, ids in zip(numbers, self._generate(model, numbers, options), strict=True):
+                    results[number] = self.prefix(number, ids)
+                bar.update(len(numbers))
+        return [results[number] for number in range(len(results))]
+
+    def _generate(self, model: PreTrainedModel, numbers: Sequence[int], options: dict[str, Any]) -> list[list[int]]:
+        """What is written after some of the prompts, which are padded in front to one length."""
+        batch = [self.prompts[number].ids for number in numbers]
+        pad = model.generation_config.pad_token_id
+        pad = min(self.vocabulary.ends, default=0) if pad is None else pad
+        ids = pad_sequence(batch, batch_first=True, padding_value=pad, padding_side="left")
+        mask = pad_sequence([torch.ones_like(row) for row in batch], batch_first=True, padding_side="left")
+        limits = [self._limit(self.prompts[number]) for number in numbers]
+        settings: dict[str, Any] = {"return_dict_in_generate": True, "pad_token_id": pad}
+        limited = any(name in options for name in _LENGTHS)
+        if not limited:
+            settings["max_new_tokens"] = max(limits)
         if not self.is_chat:
-            settings["stopping_criteria"] = [_EndOfLine(tokenizer)]
-        if model.generation_config.pad_token_id is None and self.vocabulary.ends:
-            settings["pad_token_id"] = min(self.vocabulary.ends)
-        results = []
-        for number, prompt in enumerate(tqdm(self.prompts, desc="Generating", unit="sentence", disable=not progress)):
-            limit = {} if any(name in options for name in _LENGTHS) else {"max_new_tokens": self._limit(prompt)}
-            ids = prompt.ids[None].to(model.device)
-            with torch.no_grad():
-                output = cast(Any, model).generate(
-                    input_ids=ids, attention_mask=torch.ones_like(ids), **(settings | limit | options)
-                )
-            results.append(self.prefix(number, self._written(output.sequences[0, len(prompt.ids) :].tolist())))
-        return results
+            settings["stopping_criteria"] = [_EndOfLine(self.vocabulary.tokenizer)]
+        inputs = {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}
+        with torch.no_grad():
+            output = cast(Any, model).generate(**inputs, **(settings | options))
+        rows = output.sequences[:, ids.shape[1] :].tolist()
+        cut = [row if limited else row[:limit] for row, limit in zip(rows, limits, strict=True)]
+        return [self._written(row) for row in cut]
 
     def _limit(self, prompt: ReadPrompt) -> int:
         limit = 3 * len(prompt.places["source"]) + 20
@@ -83,12 +111,12 @@ class Prompted(NamedTuple):
         return limit if room is None else max(1, min(limit, room - len(prompt.ids)))
 
     def _written(self, ids: list[int]) -> list[int]:
-        """Up to and including the end, or up to the end of the line."""
+        """Up to and including the end, or up to the end of the line; what follows is padding."""
         for number, i in enumerate(ids):
             if i in self.vocabulary.ends:
                 return ids[: number + 1]
-            if not self.is_chat and number and "\n" in cast(Any, self.vocabulary.tokenizer).decode([i]):
-                return ids[:number]
+            if not self.is_chat and "\n" in cast(Any, self.vocabulary.tokenizer).decode([i]):
+                return ids[: max(number, 1)]
         return ids
 
     def cut(self, number: int, relevance: Relevance, prefix: Prefix, source_tokens: bool) -> tuple[Relevance, Prefix]:
@@ -127,16 +155,28 @@ def read_prompted(source: Any, prompt: Any, vocabulary: Vocabulary) -> tuple[Sou
     """Sources, which must be texts, in their prompts."""
     if vocabulary.tokenizer is None:
         raise ValueError("A model without an encoder reads its source in a prompt, which needs the model's tokenizer.")
-    single = isinstance(source, str)
-    texts = [source] if isinstance(source, str) else list(source)
-    if not texts or not all(isinstance(text, str) for text in texts):
-        raise TypeError("A model without an encoder takes its sources as texts, which are put into the prompt.")
+    given = plain(source, "source")
+    if not isinstance(given, str | list) or not all(isinstance(text, str) for text in given):
+        raise TypeError(
+            "A model without an encoder takes its sources as texts: they are put into the prompt, and how they are "
+            "split depends on what stands around them. Decode ids first."
+        )
+    single, texts = isinstance(given, str), [given] if isinstance(given, str) else given
+    if not texts:
+        raise ValueError("source is empty: pass at least one sentence.")
     template = read_prompt(prompt, vocabulary.tokenizer)
-    read = []
-    for number, text in enumerate(texts):
-        if not text.strip():
-            raise ValueError(f"source {number} is empty: there is nothing to explain. Remove it or give it text.")
-        read.append(tokenize_prompt(template, template.values(text, number, len(texts)), vocabulary.tokenizer))
+    read = [
+        tokenize_prompt(template, template.values(text, number, len(texts)), vocabulary.tokenizer)
+        for number, text in enumerate(_require_texts(texts, "source"))
+    ]
     items = [one.ids[one.places["source"]] for one in read]
     sources = Sources("input_ids", items, single, partial(describe_tokens, vocabulary))
     return sources, Prompted(vocabulary, read, template.is_chat)
+
+
+def _require_texts(texts: Sequence[Any], side: Side) -> Sequence[str]:
+    wrong = next((text for text in texts if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise TypeError(f"{side} mixes kinds: one item is a {type(wrong).__name__}. Pass all text or all ids.")
+    require_text(texts, side)
+    return texts

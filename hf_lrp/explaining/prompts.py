@@ -39,6 +39,7 @@ class Prompt:
     parts: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _require_texts(self.template, self.parts)
         names = self.names
         for name in names:
             if names.count(name) > 1:
@@ -95,7 +96,7 @@ def read_prompt(given: Any, tokenizer: PreTrainedTokenizerBase) -> Prompt:
         prompt = given
     elif isinstance(given, str):
         prompt = Prompt(given)
-    elif isinstance(given, Sequence) and all(isinstance(m, Mapping) and "content" in m for m in given):
+    elif isinstance(given, Sequence):
         prompt = Prompt(list(given))
     else:
         raise TypeError(f"prompt must be a text, chat messages or a Prompt, got {given!r:.80}.")
@@ -113,10 +114,12 @@ def tokenize_prompt(prompt: Prompt, values: Mapping[str, str], tokenizer: Any) -
             "(AutoTokenizer.from_pretrained(..., use_fast=True))."
         )
     encoded = tokenizer(text, add_special_tokens=not prompt.is_chat, return_offsets_mapping=True, verbose=False)
-    ids: list[int] = encoded["input_ids"]
+    ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
+    while len(ids) > 1 and ids[-1] in tokenizer.all_special_ids and offsets[-1][0] == offsets[-1][1]:
+        ids, offsets = ids[:-1], offsets[:-1]  # some tokenizers end every text, and this one is to go on
     places: dict[str, list[int]] = {}
     straddling = []
-    for place, (start, stop) in enumerate(encoded["offset_mapping"]):
+    for place, (start, stop) in enumerate(offsets):
         shared = {name: min(stop, b) - max(start, a) for name, (a, b) in ranges.items()}
         shared = {name: size for name, size in shared.items() if size > 0}
         outside = (stop - start) - sum(shared.values())
@@ -136,6 +139,23 @@ def tokenize_prompt(prompt: Prompt, values: Mapping[str, str], tokenizer: Any) -
     order = [FIRST, *(name for name in prompt.names if name in places), TEMPLATE]
     ordered = {name: places[name] for name in order if name in places}
     return ReadPrompt(torch.tensor(ids), ordered, notes, text)
+
+
+def _require_texts(template: Any, parts: Any) -> None:
+    """Raise a TypeError for a template or parts that are something else."""
+    messages = isinstance(template, Sequence) and all(
+        isinstance(m, Mapping) and isinstance(m.get("content"), str) for m in template
+    )
+    if not isinstance(template, str) and not (template and messages):
+        raise TypeError(
+            "A prompt's template must be a text, or chat messages, each a dictionary with role and content, the "
+            f"content a text; got {template!r:.80}."
+        )
+    for name, part in parts.items() if isinstance(parts, Mapping) else ():
+        if not isinstance(part, str) and not (isinstance(part, Sequence) and all(isinstance(p, str) for p in part)):
+            raise TypeError(f"The part {name!r} of the prompt must be a text or a list of texts, got {part!r:.60}.")
+    if not isinstance(parts, Mapping):
+        raise TypeError(f"The parts of a prompt are a mapping from names to texts, got {parts!r:.60}.")
 
 
 def _without_escapes(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 HOW_TO = "docs/adding_a_family.md tells how to describe another family."
 
@@ -387,11 +387,9 @@ def family_of(model: PreTrainedModel) -> Family:
         )
     name, supported = type(model).__name__, supported_model_types()
     kind = model.config.model_type
-    for reason, marks in _WITHOUT_RULE.items():
-        if kind not in FAMILIES and any(getattr(model.config, mark, None) for mark in marks):
-            raise TypeError(f"{name} (model type {kind!r}) is not supported: {reason}. Supported: {supported}.")
     if kind not in FAMILIES:
-        raise TypeError(f"{name} (model type {kind!r}) is not supported. Supported: {supported}. {HOW_TO}")
+        reason = why_unsupported(model.config)
+        raise TypeError(f"{name} (model type {kind!r}) is not supported{reason}. Supported: {supported}. {HOW_TO}")
     family = FAMILIES[kind].of(model.config)
     if family.encoder is not None and not model.config.is_encoder_decoder:
         raise TypeError(
@@ -404,6 +402,12 @@ def family_of(model: PreTrainedModel) -> Family:
             classes = "AutoModelForCausalLM.from_pretrained"
         raise TypeError(f"{name} has no output layer: load the checkpoint with {classes}.")
     return family
+
+
+def why_unsupported(config: PreTrainedConfig) -> str:
+    """For messages, after a colon, why a model that has no description cannot have one; empty if nothing is known."""
+    reasons = (r for r, marks in _WITHOUT_RULE.items() if any(getattr(config, mark, None) for mark in marks))
+    return next((f": {reason}" for reason in reasons), "")
 
 
 def supported_model_types() -> str:

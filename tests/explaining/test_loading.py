@@ -13,10 +13,12 @@ import torch
 from huggingface_hub import errors as hub_errors
 from safetensors.torch import load_file, save_file
 from tiny_checkpoint import copy_checkpoint, put_into_cache, save_checkpoint
+from tiny_decoders import tiny_decoder
 from tiny_models import tiny_model
 from tiny_tokenizer import nllb, whisper
 from transformers import WhisperFeatureExtractor, WhisperProcessor
 from transformers.utils import logging
+from word_tokenizer import word_tokenizer
 
 from hf_lrp import explain, load
 from hf_lrp.explaining import loading
@@ -131,6 +133,23 @@ def test_a_file_in_place_of_a_folder(checkpoint):
         load_checkpoint(checkpoint / "model.safetensors")
 
 
+def test_a_gguf_file_needs_its_package(tmp_path, monkeypatch):
+    (tmp_path / "small.gguf").write_bytes(b"GGUF")
+    monkeypatch.setattr("hf_lrp.explaining.loading.is_gguf_available", lambda: False)
+    with pytest.raises(CheckpointError, match="the package gguf is needed: pip install gguf"):
+        load(tmp_path / "small.gguf")
+
+
+def test_a_decoder_only_checkpoint(tmp_path):
+    tiny_decoder().save_pretrained(tmp_path)
+    word_tokenizer().save_pretrained(tmp_path)
+    model, tokenizer = load(tmp_path)
+    assert type(model).__name__ == "LlamaForCausalLM" and model.dtype == torch.float32
+    result = explain(tmp_path, source="cat dog", target="the cat", prompt="write {source} =")
+    assert result == explain(model, tokenizer, "cat dog", "the cat", prompt="write {source} =")
+    assert set(result.spans) == {"first token", "template"}
+
+
 def test_a_folder_without_config(tmp_path):
     with pytest.raises(CheckpointError, match=r"has no config\.json\. Give the folder that save_pretrained"):
         load_checkpoint(tmp_path)
@@ -146,8 +165,11 @@ def test_a_folder_without_config(tmp_path):
             '{"model_type": "own", "auto_map": {"AutoConfig": "own.Own"}}',
             r"brings its own code, which hf-lrp does not",
         ),
-        ('{"model_type": "gpt2"}', r"'gpt2' is no encoder-decoder: it has no source side .* Supported .* marian"),
-        ('{"model_type": "nllb-moe"}', r"'nllb-moe' is not supported\. Supported .* marian.*adding_a_family"),
+        ('{"model_type": "mixtral"}', r"'mixtral' is not supported: it is a mixture of experts.* Supported .* marian"),
+        ('{"model_type": "mamba"}', r"'mamba' is not supported: it is a state space model"),
+        ('{"model_type": "bert"}', r"'bert' is not supported\. Supported .* marian"),
+        ('{"model_type": "marian", "is_encoder_decoder": false}', r"says that it is no encoder-decoder"),
+        ('{"model_type": "nllb-moe"}', r"'nllb-moe' is not supported: it is a mixture .* marian.*adding_a_family"),
         ('{"model_type": "whisper"}', r"reads audio, and the command line takes text only\. Use hf_lrp\.explain"),
     ],
 )

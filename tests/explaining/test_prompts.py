@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_decoders import tiny_decoder
+from tiny_decoders import DECODERS, tiny_decoder
 from tiny_models import tiny_model
-from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+from word_tokenizer import word_tokenizer
 
-from hf_lrp import Contributions, Prompt, explain
+from hf_lrp import AlphaBeta, Contributions, Epsilon, Gamma, Prompt, explain, explain_prefixes
 
 SENTENCES = ["cat dog", "the cat", "dog dog the"]
 TEMPLATE = "{instruction} : {examples} ; {source} ="
@@ -22,13 +22,7 @@ CHANGING = CHAT.replace("m.content", "m.content | upper")
 
 @pytest.fixture
 def tokenizer() -> PreTrainedTokenizerFast:
-    """One token per word or mark."""
-    words = "first </s> <pad> cat dog the write it a b : ; = < > user me".split()
-    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="first"))
-    inner.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("isolated")]
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="</s>", pad_token="<pad>", unk_token="first")
+    return word_tokenizer()
 
 
 def test_the_shares_of_all_parts_sum_to_one(tokenizer: Any) -> None:
@@ -133,7 +127,112 @@ def test_a_chat_template_that_drops_or_changes_the_source(tokenizer: Any, templa
 def test_what_else_is_refused(tokenizer: Any) -> None:
     with pytest.raises(ValueError, match="has an encoder"):
         explain(tiny_model(), None, torch.tensor([3, 4]), torch.tensor([3]), prompt="{source}")
-    with pytest.raises(TypeError, match="takes its sources as texts"):
-        explain(tiny_decoder(), tokenizer, torch.tensor([3, 4]), "dog")
+    for ids in (torch.tensor([3, 4]), [3, 4], {"input_ids": torch.tensor([[3, 4]])}, ["cat", [3]]):
+        with pytest.raises(TypeError, match=r"takes its sources as texts.* Decode ids first"):
+            explain(tiny_decoder(), tokenizer, ids, "dog")
     with pytest.raises(ValueError, match="needs the model's tokenizer"):
         explain(tiny_decoder(), None, "cat", "dog")
+    with pytest.raises(ValueError, match="source 1 is empty"):
+        explain(tiny_decoder(), tokenizer, ["cat", " "], ["dog", "dog"])
+    with pytest.raises(ValueError, match="target 0 is empty"):
+        explain(tiny_decoder(), tokenizer, "cat", "")
+    with pytest.raises(ValueError, match="at least one sentence"):
+        explain(tiny_decoder(), tokenizer, [], [])
+    with pytest.raises(ValueError, match="num_return_sequences must be 1"):
+        explain(tiny_decoder(), tokenizer, "cat", num_return_sequences=2)
+    with pytest.raises(ValueError, match="has only 64 positions"):
+        explain(tiny_decoder(), tokenizer, "cat", "dog", prompt="the " * 70 + "{source}")
+
+
+@pytest.mark.parametrize(
+    ("template", "parts", "message"),
+    [
+        ("{target} {source}", {"target": "cat"}, "cannot be called 'target'"),
+        ("{source}", {"examples": "cat"}, "has no {examples}"),
+        ([], {}, "must be a text, or chat messages"),
+        ([{"role": "user", "content": [{"type": "text"}]}], {}, "the content a text"),
+        ("{a} {source}", {"a": 3}, "The part 'a' of the prompt must be a text"),
+        ("{source}", ["cat"], "a mapping from names to texts"),
+    ],
+)
+def test_templates_and_parts_that_cannot_be(template: Any, parts: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        Prompt(template, parts)
+
+
+def test_braces_and_parts_for_each_source(tokenizer: Any) -> None:
+    prompt = Prompt("{{ {hint} }} {source} =", {"hint": ["a", "b b"]})
+    one, other = explain(tiny_decoder(), tokenizer, ["cat", "dog"], ["dog", "cat"], prompt=prompt)
+    assert one.spans["hint"].tokens == ("a",) and other.spans["hint"].tokens == ("b", "b")
+    with pytest.raises(ValueError, match="has 2 texts for 1 sources"):
+        explain(tiny_decoder(), tokenizer, "cat", "dog", prompt=prompt)
+
+
+@pytest.mark.parametrize("rule", [AlphaBeta(), AlphaBeta(0.5, 0.5), Epsilon(), Gamma()], ids=str)
+@pytest.mark.parametrize(
+    "predict", ["top1", "target", ["the", "cat", "dog"], [3, 4, 5], [[3, 4], [4, 5], [5, 3]], {"the": "it"}]
+)
+def test_rules_and_what_is_predicted(tokenizer: Any, rule: Any, predict: Any) -> None:
+    model, given = tiny_decoder(), {"prompt": Prompt(TEMPLATE, PARTS), "rule": rule, "start_token": "keep"}
+    c = explain(model, tokenizer, "cat dog", "dog the cat", predict=predict, **given)
+    total = c.source_total + c.target_total + sum(span.total for span in c.spans.values())
+    torch.testing.assert_close(total, torch.ones(len(c)), rtol=0, atol=1e-5)
+    if isinstance(predict, dict):
+        assert c.steps == (2,) and c.predicted_tokens == ("the vs it",) and c.predict == "contrastive"
+        pairs = explain(model, tokenizer, "cat dog", "dog the cat", predict=[[4, 3], [5, 7], [3, 4]], **given)
+        torch.testing.assert_close(pairs[1:2].source, c.source, rtol=0, atol=1e-6)
+        assert pairs[1:2].spans["examples"].tokens == c.spans["examples"].tokens
+
+
+def test_a_contrast_in_what_the_model_writes(tokenizer: Any) -> None:
+    options: dict[str, Any] = {"prompt": "write {source} =", "max_new_tokens": 3, "do_sample": False}
+    c = explain(tiny_decoder(), tokenizer, "cat dog", **options)
+    word = next(token for token in c.target_tokens if c.target_tokens.count(token) == 1)
+    contrast = explain(tiny_decoder(), tokenizer, "cat dog", predict={word: "b"}, **options)
+    assert contrast.predicted_tokens == (f"{word} vs b",)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_batch_writes_what_single_sentences_write(tokenizer: Any, name: str) -> None:
+    model, options = tiny_decoder(name, seed=3), {"prompt": "it {source} =", "max_new_tokens": 4, "do_sample": False}
+    together = explain(model, tokenizer, SENTENCES, batch_size=3, **options)
+    assert [c.target_tokens for c in together] == [
+        explain(model, tokenizer, one, **options).target_tokens for one in SENTENCES
+    ]
+    pairs = explain(model, tokenizer, SENTENCES, batch_size=2, num_beams=2, **options)
+    assert all(c.prefix == "model" and len(c) <= 4 for c in pairs)
+
+
+def test_a_memory_limit_makes_no_difference_and_names_the_least(tokenizer: Any) -> None:
+    options: dict[str, Any] = {"prompt": Prompt(TEMPLATE, PARTS)}
+    with pytest.raises(ValueError, match="Give at least max_memory='(\\d+)MB'") as caught:
+        explain(tiny_decoder(), tokenizer, "cat dog", "dog the cat", max_memory=1000, **options)
+    least = str(caught.value).split("max_memory='")[1].split("'")[0]
+    limited = explain(tiny_decoder(), tokenizer, "cat dog", "dog the cat", max_memory=least, **options)
+    whole = explain(tiny_decoder(), tokenizer, "cat dog", "dog the cat", **options)
+    torch.testing.assert_close(limited.source, whole.source, rtol=0, atol=1e-6)
+
+
+def test_a_pool_and_several_prefixes_of_each_source(tokenizer: Any) -> None:
+    model, pool = tiny_decoder(), ["it a", "b b b", "a the it"]
+    drawn = explain(model, tokenizer, SENTENCES[:2], prompt="write {source} =", prefix="random", pool=pool)
+    for c in drawn:
+        assert tokenizer.decode(c.target_ids) in pool
+    targets = {"reference": ["dog", "the cat"], "model": None, "random": ["it a", "b"]}
+    options: dict[str, Any] = {"prompt": "write {source} =", "max_new_tokens": 3, "do_sample": False}
+    found = list(explain_prefixes(model, tokenizer, SENTENCES[:2], targets, **options))
+    alone = explain(model, tokenizer, SENTENCES[:2], targets["random"], prompt="write {source} =")
+    for results, one in zip(found, alone, strict=True):
+        assert list(results) == ["reference", "model", "random"]
+        torch.testing.assert_close(results["random"].source, one.source, rtol=0, atol=1e-6)
+        assert results["random"].spans["template"].tokens == one.spans["template"].tokens
+
+
+def test_half_precision_and_another_tokenizer_are_noted(tokenizer: Any) -> None:
+    half = tiny_decoder(dtype=torch.bfloat16)
+    c = explain(half, tokenizer, "cat", "dog the", prompt="write {source}")
+    assert any("float32" in note for note in c.notes) and c.conservation_error <= 1e-5
+    larger = tiny_decoder(vocab_size=200)
+    with pytest.warns(UserWarning, match="perhaps not this model's"):
+        c = explain(larger, tokenizer, "cat", "dog the", prompt="write {source}")
+    assert any("it has 40 tokens, the model 200" in note for note in c.notes)
