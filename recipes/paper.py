@@ -1,12 +1,14 @@
-"""Every analysis of the paper from one command: train the models, evaluate them, draw the figures, decide the claims.
+"""Every analysis of the paper from one command: train the models, evaluate them, decide the claims, draw the figures.
 
     python recipes/paper.py toy --output paper
     python recipes/paper.py small --data ../data --output paper
+    python recipes/paper.py small --results recipes/results/small --stages decide draw --output paper
     python recipes/paper.py wmt14-en-fr --output paper --accelerate recipes/accelerate/one_machine.yaml
 
 A study (`recipes/studies/NAME.yaml`) says which models are trained on which corpora. Each step continues where it was
 interrupted and is passed over once it is done: start the same command again. Several of these commands at once share
-the trainings and evaluations among them, one each at a time; the last one to end draws and decides.
+the trainings and evaluations among them, one each at a time. Small files of results are kept of each model
+(`study_results`); claims are decided, and figures drawn, from these files alone, from as many as there are.
 """
 
 from __future__ import annotations
@@ -23,19 +25,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from claims import (
-    Claim,
-    as_markdown,
-    as_rows,
-    check_growth,
-    check_model,
-    check_objectives,
-    check_training,
-    has_converged,
-    has_lowered_risk,
-)
+from claims import as_markdown, as_rows, measure_run
 from filelock import FileLock, Timeout
-from study import BASE, MINIMUM_RISK, Corpus, Training, read_study
+from study import BASE, Corpus, Training, read_study
+from study_figures import draw_study
+from study_results import CHECKPOINT, LABELS, KeptResults
 from toy_corpus import toy_pairs
 from train import prepare_data, read_config, with_settings
 
@@ -43,14 +37,8 @@ from hf_lrp.analysis.run.store import Run
 from hf_lrp.data.files import write_atomically
 
 RECIPES = Path(__file__).parent
-STAGES = ("train", "evaluate", "draw", "decide")
-LENGTHS = ("auto", "mixed")  # of the evaluated sentences: one pair of lengths, the most frequent; or all
-LABELS = {
-    BASE: "baseline",
-    "wd-source": "source word dropout",
-    "wd-target": "target word dropout",
-    "mrt": "minimum risk",
-}
+STAGES = ("train", "evaluate", "export", "report", "decide", "draw")
+BEAMS = 4
 TOY_PAIRS = 26_000
 DRY_RUN = (
     "data.test=60",
@@ -69,14 +57,17 @@ DRY_RUN = (
 
 
 class Busy(Exception):
-    """Another process is at this step."""
+    """Another process is at this step, or what it needs is not there yet."""
 
 
 class Reproduction:
     """The stages of a study on one corpus, below an output folder."""
 
-    def __init__(self, corpus: Corpus, folder: Path, data: Path | None, accelerate: str | None) -> None:
+    def __init__(
+        self, corpus: Corpus, folder: Path, data: Path | None, accelerate: str | None, results: Path | None = None
+    ) -> None:
         self.corpus, self.folder = corpus, folder
+        self.kept = KeptResults(corpus, results or folder / "results")
         self._data = data
         launcher = ["-m", "accelerate.commands.launch", "--config_file", accelerate] if accelerate else []
         self._python = [sys.executable, *launcher]
@@ -91,8 +82,7 @@ class Reproduction:
         changes = [*training.settings, f"data.path={self._file(self.corpus.data)}"]
         if training.starts_from is not None:
             start = self.model(training.starts_from)
-            if not (start / "results.json").is_file():
-                raise Busy(f"{training.name} starts from {training.starts_from}, which is not trained yet")
+            self._check_trained(training.starts_from)
             changes.append(f"start_from={start / 'averaged'}")
         with self._alone(folder):
             self._share_tokenizer(folder)
@@ -103,6 +93,10 @@ class Reproduction:
     def model(self, name: str) -> Path:
         """The folder of a model's training."""
         return self.folder / "models" / name
+
+    def _check_trained(self, name: str) -> None:
+        if not (self.model(name) / "results.json").is_file():
+            raise Busy(f"{name} is not trained yet")
 
     def _share_tokenizer(self, folder: Path) -> None:
         """Give a model the first baseline's tokenizer: only then do all read the same tokens."""
@@ -118,44 +112,71 @@ class Reproduction:
     # Evaluation
 
     def evaluate(self, training: Training) -> None:
-        """Evaluate a model on sentences of the most frequent lengths, and a baseline on mixed lengths too."""
-        number = str(self.corpus.sentences)
-        for lengths in LENGTHS if training.kind == BASE else LENGTHS[:1]:
-            folder = self.run(training, lengths)
-            with self._alone(folder):
-                self._command(
-                    *("analyze", str(self.model(training.name) / "averaged"), "--data", str(self.test_set)),
-                    *("--lengths", lengths, "--number", number, "--label", training.kind, "--out", str(folder)),
-                )
+        """Evaluate a model on sentences of the first kind of lengths, and a baseline on those of all."""
+        self._check_trained(training.name)
+        for lengths in self._lengths(training):
+            self._analyze(
+                str(self.model(training.name) / "averaged"), training.kind, lengths, self.run(training, lengths)
+            )
 
-    def evaluate_checkpoints(self, kind: str) -> None:
+    def evaluate_checkpoint(self, lengths: str) -> None:
+        """Evaluate the model that is there already."""
+        name = str(self.corpus.checkpoint)
+        path = (self._data or Path()) / Path(name).name
+        self._analyze(str(path) if path.is_dir() else name, name, lengths, self._checkpoint_run(lengths))
+
+    def evaluate_timeline(self, kind: str) -> None:
         """Evaluate the checkpoints of a training."""
+        name = f"{self.corpus.name}/{kind}-seed{self.corpus.seeds[0]}"
+        self._check_trained(name)
         folder = self.timeline(kind)
-        number = str(self.corpus.timeline_sentences)
         with self._alone(folder):
-            run = str(self.model(f"{self.corpus.name}/{kind}-seed{self.corpus.seeds[0]}"))
-            self._command("timeline", run, "--data", str(self.test_set), "--number", number, "--out", str(folder))
+            self._command(
+                *("timeline", str(self.model(name)), "--data", *self.test_set, "--lengths", self.corpus.lengths[0]),
+                *("--number", str(self.corpus.timeline_sentences), *self._longest, "--out", str(folder)),
+            )
 
-    def run(self, training: Training, lengths: str = "auto") -> Path:
+    def _analyze(self, model: str, label: str, lengths: str, folder: Path) -> None:
+        beams = () if self.corpus.checkpoint else ("--num-beams", str(BEAMS))
+        with self._alone(folder):
+            self._command(
+                *("analyze", model, "--data", *self.test_set, "--lengths", lengths, *self._longest, *beams),
+                *("--number", str(self.corpus.sentences), "--label", label, "--out", str(folder)),
+            )
+
+    def _lengths(self, training: Training) -> tuple[str, ...]:
+        return self.corpus.lengths if training.kind == BASE else self.corpus.lengths[:1]
+
+    @property
+    def _longest(self) -> tuple[str, ...]:
+        return () if self.corpus.longest is None else ("--longest", str(self.corpus.longest))
+
+    def run(self, training: Training, lengths: str) -> Path:
         """The folder of a model's evaluation."""
         return self.folder / "runs" / f"{training.name}-{lengths}"
+
+    def _checkpoint_run(self, lengths: str) -> Path:
+        return self.folder / "runs" / self.corpus.name / f"{CHECKPOINT}-{lengths}"
 
     def timeline(self, kind: str) -> Path:
         """The folder of a training's timeline."""
         return self.folder / "runs" / self.corpus.name / f"timeline-{kind}"
 
     @cached_property
-    def test_set(self) -> Path:
-        """The pairs that models are evaluated on, as a file."""
+    def test_set(self) -> tuple[str, ...]:
+        """The pairs that models are evaluated on: a file, or one of sources and one of targets."""
+        if self.corpus.checkpoint is not None:
+            names = (self.corpus.data,) if isinstance(self.corpus.data, str) else self.corpus.data
+            return tuple(dict.fromkeys(map(self._file, names)))
         if self.corpus.held_out is not None:
-            return Path(self._file(self.corpus.held_out))
+            return (self._file(self.corpus.held_out),)
         path = self.folder / "runs" / f"{self.corpus.name}.test.tsv"
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
             _, _, test = self._pairs
             rows = zip(test["source"], test["target"], strict=True)
             write_atomically(path, "".join(f"{source}\t{target}\n" for source, target in rows).encode())
-        return path
+        return (str(path),)
 
     @cached_property
     def _pairs(self) -> tuple[Any, Any, Any]:
@@ -163,12 +184,43 @@ class Reproduction:
         config = with_settings(config, [*self.corpus.settings, f"data.path={self._file(self.corpus.data)}"])
         return prepare_data(config, self.corpus.seeds[0])
 
-    # Figures and claims
+    # What is kept, and pages of comparisons
 
-    def draw(self) -> None:
-        """Figures, tables and a page for each comparison."""
-        first = self.corpus.seeds[0]
-        runs = {training.kind: self.run(training) for training in self.corpus.trainings() if training.seed == first}
+    def export(self) -> None:
+        """Keep results of what is trained and evaluated."""
+        for training in self.corpus.trainings():
+            folder = self.model(training.name)
+            if (folder / "results.json").is_file():
+                self.kept.write_training(training, folder, self._number_of_pairs(training))
+            for lengths in self._lengths(training):
+                self._export_run(self.run(training, lengths), training.short_name, lengths)
+        for lengths in self.corpus.lengths if self.corpus.checkpoint else ():
+            self._export_run(self._checkpoint_run(lengths), CHECKPOINT, lengths)
+        for kind in self.corpus.timelines:
+            if (self.timeline(kind) / "timeline.json").is_file():
+                folders = sorted(self.timeline(kind).glob("step-*"))
+                self.kept.write_timeline(
+                    kind, {int(folder.name.removeprefix("step-")): Run.open(folder) for folder in folders}
+                )
+
+    def _export_run(self, folder: Path, name: str, lengths: str) -> None:
+        if (folder / "metrics.json").is_file():
+            measure_run(Run.open(folder)).write(self.kept.evaluation(name, lengths))
+
+    def _number_of_pairs(self, training: Training) -> int | None:
+        """Known where amounts of data are compared."""
+        return len(self._pairs[0]) if training.kind == BASE and self.corpus.amounts else None
+
+    def report(self) -> None:
+        """Figures, tables and a page for each comparison, from complete evaluations."""
+        first = self.corpus.lengths[0]
+        if self.corpus.checkpoint is not None:
+            self._compare("model", [self._checkpoint_run(first)])
+            return
+        seed = self.corpus.seeds[0]
+        runs = {
+            training.kind: self.run(training, first) for training in self.corpus.trainings() if training.seed == seed
+        }
         self._compare("model", [runs[BASE]])
         if self.corpus.objectives:
             kinds = (BASE, *self.corpus.objectives)
@@ -185,65 +237,6 @@ class Reproduction:
     def _compare(self, name: str, folders: list[Path], *options: str) -> None:
         output = self.folder / "reports" / self.corpus.name / name
         self._command("compare", *map(str, folders), "--out", str(output), *options, shared=False)
-
-    def decide(self) -> dict[str, list[Claim]]:
-        """The claims that this corpus can tell about, by what they were checked on."""
-        trainings = list(self.corpus.trainings())
-        unconverged = {training.kind for training in trainings if not self._has_converged(training)}
-        found = {
-            "fixed lengths": check_model(self._runs(BASE)),
-            "mixed lengths": check_model(self._runs(BASE, "mixed")),
-        }
-        if self.corpus.objectives:
-            kinds = {LABELS[kind]: self._runs(kind) for kind in (BASE, *self.corpus.objectives)}
-            found["objectives"] = check_objectives(kinds, {LABELS[kind] for kind in unconverged if kind in LABELS})
-        if self.corpus.amounts:
-            sizes = {pairs: f"{pairs}-pairs" for pairs in self.corpus.amounts} | {len(self._pairs[0]): BASE}
-            runs = {pairs: self._runs(sizes[pairs], seeds=self.corpus.amount_seeds) for pairs in sorted(sizes)}
-            found["data"] = check_growth(runs, {pairs for pairs, kind in sizes.items() if kind in unconverged})
-        for kind in self.corpus.timelines:
-            folders = sorted(self.timeline(kind).glob("step-*"))
-            checkpoints = {int(folder.name.removeprefix("step-")): Run.open(folder) for folder in folders}
-            found[f"training, {kind}"] = check_training({self.corpus.seeds[0]: checkpoints})
-        return found
-
-    def models(self) -> list[dict[str, Any]]:
-        """Of each model: BLEU, chrF, the last held-out loss, whether it has converged, and its updates."""
-        rows = []
-        for training in self.corpus.trainings():
-            results = json.loads((self.model(training.name) / "results.json").read_text(encoding="utf-8"))
-            losses = self._losses(training)
-            rows.append(
-                {
-                    "model": training.name,
-                    "bleu": round(results["bleu"], 2),
-                    "chrf": round(results["chrf"], 2),
-                    "sentences": results["sentences"],
-                    "updates": losses[-1][0],
-                    "held_out_loss": round(losses[-1][1], 4),
-                    "converged": self._has_converged(training),
-                }
-            )
-        return rows
-
-    def _runs(self, kind: str, lengths: str = "auto", seeds: tuple[int, ...] | None = None) -> dict[int, Run]:
-        return {
-            training.seed: Run.open(self.run(training, lengths))
-            for training in self.corpus.trainings()
-            if training.kind == kind and (seeds is None or training.seed in seeds)
-        }
-
-    def _losses(self, training: Training, name: str = "eval_loss") -> list[tuple[int, float]]:
-        """Held-out losses, or risks, by update."""
-        checkpoints = self.model(training.name).glob("checkpoint-*/trainer_state.json")
-        latest = max(checkpoints, key=lambda path: int(path.parent.name.removeprefix("checkpoint-")))
-        logs = json.loads(latest.read_text(encoding="utf-8"))["log_history"]
-        return [(log["step"], log[name]) for log in logs if name in log]
-
-    def _has_converged(self, training: Training) -> bool:
-        if training.kind == MINIMUM_RISK:
-            return has_lowered_risk([risk for _, risk in self._losses(training, "eval_expected_risk")])
-        return has_converged(*zip(*self._losses(training), strict=True))
 
     # Processes
 
@@ -279,34 +272,40 @@ class Reproduction:
 
 
 def reproduce(corpus: Corpus, steps: Reproduction, stages: tuple[str, ...]) -> bool:
-    """Go through the stages as far as possible; False if other processes have not ended theirs."""
-    waiting = 0
+    """Train, evaluate, export and report as far as possible; False if something was not there yet."""
     tasks: list[tuple[Any, Any]] = []
     if "train" in stages:
         tasks += [(steps.train, training) for training in corpus.trainings()]
     if "evaluate" in stages:
         tasks += [(steps.evaluate, training) for training in corpus.trainings()]
-        tasks += [(steps.evaluate_checkpoints, kind) for kind in corpus.timelines]
+        tasks += [(steps.evaluate_timeline, kind) for kind in corpus.timelines]
+        tasks += [(steps.evaluate_checkpoint, lengths) for lengths in corpus.lengths if corpus.checkpoint]
+    waiting = 0
     for do, what in tasks:
         try:
             do(what)
         except Busy as reason:
             print(f"Passed over: {reason}.", file=sys.stderr)
             waiting += 1
-    if not waiting and "draw" in stages:
-        steps.draw()
+    if "export" in stages:
+        steps.export()
+    if not waiting and "report" in stages:
+        steps.report()
     return not waiting
 
 
-def write_claims(output: Path, corpus: str, found: dict[str, list[Claim]], models: list[dict[str, Any]]) -> None:
-    """claims/CORPUS.json and .md: the models, then every statement with its numbers."""
+def write_claims(output: Path, kept: KeptResults) -> None:
+    """claims/CORPUS.json and .md: the models, then every statement with its numbers; and what is missing."""
+    name, found = kept.corpus.name, kept.decide()
     folder = output / "claims"
     folder.mkdir(parents=True, exist_ok=True)
     rows = [{"checked on": part} | row for part, claims in found.items() for row in as_rows(claims)]
-    content = {"models": models, "claims": rows}
-    write_atomically(folder / f"{corpus}.json", (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
-    pages = [f"## {corpus}, {part}\n\n{as_markdown(claims)}" for part, claims in found.items()]
-    write_atomically(folder / f"{corpus}.md", "\n".join(pages).encode())
+    content = {"models": kept.models(), "missing": kept.missing, "claims": rows}
+    write_atomically(folder / f"{name}.json", (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+    pages = [f"## {name}, {part}\n\n{as_markdown(claims)}" for part, claims in found.items()]
+    if kept.missing:
+        pages.append(f"There are no results of {', '.join(kept.missing)}.\n")
+    write_atomically(folder / f"{name}.md", "\n".join(pages).encode())
     print("\n".join(pages))
 
 
@@ -325,7 +324,10 @@ def shortened(corpus: Corpus, pairs: int) -> Corpus:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", help="name of a file in recipes/studies")
-    parser.add_argument("--output", type=Path, required=True, help="folder for models, runs, reports and claims")
+    parser.add_argument("--output", type=Path, required=True, help="folder for models, runs, reports, claims, figures")
+    parser.add_argument(
+        "--results", type=Path, metavar="DIR", help="what is kept; default: results/ in the output folder"
+    )
     parser.add_argument("--data", type=Path, help="folder with the study's files of pairs, or one file in their place")
     parser.add_argument("--accelerate", metavar="FILE", help="accelerate config; default: one process")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES, help="default: all, in this order")
@@ -344,9 +346,12 @@ def main(arguments: list[str] | None = None) -> None:
             continue
         if options.dry_run:
             corpus = shortened(corpus, options.dry_run)
-        steps = Reproduction(corpus, options.output, data, options.accelerate)
-        if reproduce(corpus, steps, tuple(options.stages)) and "decide" in options.stages:
-            write_claims(options.output, corpus.name, steps.decide(), steps.models())
+        steps = Reproduction(corpus, options.output, data, options.accelerate, options.results)
+        reproduce(corpus, steps, tuple(options.stages))
+        if "decide" in options.stages:
+            write_claims(options.output, steps.kept)
+        if "draw" in options.stages:
+            draw_study(steps.kept, options.output / "figures" / corpus.name)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,12 @@ class Training:
     @property
     def name(self) -> str:
         """The folder of the model below `models/`."""
-        return f"{self.corpus}/{self.kind}-seed{self.seed}"
+        return f"{self.corpus}/{self.short_name}"
+
+    @property
+    def short_name(self) -> str:
+        """What the model is called within its corpus."""
+        return f"{self.kind}-seed{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -45,13 +50,18 @@ class Corpus:
         amounts: changes by number of training pairs; the baseline is the largest amount.
         amount_seeds: their seeds.
         timelines: kinds whose checkpoints are evaluated.
-        sentences: how many are evaluated at most, of the most frequent lengths and of mixed lengths.
+        sentences: how many are evaluated at most, of each of the `lengths`.
         timeline_sentences: the same for each checkpoint.
+        lengths: of the sentences that baselines are evaluated on: "auto", one pair of lengths, the most frequent; or
+            "mixed". Other models are evaluated on the first of them.
+        longest: sentences with more tokens are left out.
+        checkpoint: a model that is there already, in place of trainings: a folder or a Hub name. `data` is then what
+            it is evaluated on: a file of pairs, or two files.
     """
 
     name: str
-    data: str
-    configs: str
+    data: str | tuple[str, ...]
+    configs: str = ""
     held_out: str | None = None
     settings: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (1,)
@@ -62,9 +72,14 @@ class Corpus:
     timelines: tuple[str, ...] = ()
     sentences: int = 1000
     timeline_sentences: int = 200
+    lengths: tuple[str, ...] = ("auto", "mixed")
+    longest: int | None = None
+    checkpoint: str | None = None
 
     def trainings(self) -> Iterator[Training]:
         """All models, those first that others start from; seed by seed, so that the first results come early."""
+        if self.checkpoint is not None:
+            return
         for seed in self.seeds:
             yield self._training(BASE, seed)
             for kind in self.objectives:

@@ -26,6 +26,9 @@ class Interval(NamedTuple):
     seeds: int
 
 
+NOTHING = Interval(np.nan, np.nan, np.nan, 0, 0)  # where there is nothing to measure
+
+
 def mean_interval(values: np.ndarray, confidence: float = CONFIDENCE) -> Interval:
     """The interval of a mean.
 

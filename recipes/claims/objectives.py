@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from claims import sizes
 from claims.curves import Curves, difference
-from claims.intervals import mean_interval
+from claims.intervals import NOTHING, mean_interval
 from claims.verdicts import Claim, Statement, Wanted, at_least, at_most, within
 
 BASELINE, SOURCE_DROPOUT, TARGET_DROPOUT, MINIMUM_RISK = (
@@ -58,9 +58,15 @@ def random_prefixes(random: Mapping[str, Curves], unconverged: Collection[str] =
 def _compare(
     curves: Mapping[str, Curves], quantity: str, kind: str, other: str, wanted: Wanted, unconverged: Collection[str]
 ) -> Statement:
+    text = f"{_WORDS[quantity]}, {kind} - {other}"
+    missing = [name for name in (kind, other) if name not in curves]
+    if not missing and not set(curves[kind].seeds) & set(curves[other].seeds):
+        missing = [f"{kind} and {other} of one seed"]
+    if missing:
+        return Statement(text, NOTHING, wanted, f"no model: {', '.join(missing)}")
     interval = mean_interval(difference(curves[kind], curves[other], quantity))
     doubt = doubt_of_comparison(interval.seeds, [name for name in (kind, other) if name in unconverged])
-    return Statement(f"{_WORDS[quantity]}, {kind} - {other}", interval, wanted, doubt)
+    return Statement(text, interval, wanted, doubt)
 
 
 def doubt_of_comparison(seeds: int, unconverged: Collection[str]) -> str:

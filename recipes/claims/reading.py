@@ -1,4 +1,4 @@
-"""Runs of several seeds as arrays."""
+"""Evaluations of several seeds as arrays."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from claims.curves import USE, Curves
+from claims.results import QUANTITIES, Results, measure_run
 from claims.training import Training
-from hf_lrp.analysis.measures.metrics import DIVERGENCE, influence_divergence
-from hf_lrp.analysis.run.store import Run, RunError, Sentence
-from hf_lrp.result.quantities import source_entropy, source_total, source_use, target_entropy
-
-QUANTITIES = ("source_total", "source_entropy", "target_entropy", "correct", USE)
+from hf_lrp.analysis.run.store import Run, RunError
 
 
-def read_curves(runs: Mapping[int, Run], prefix: str) -> Curves:
-    """Curves of one kind of model, from its runs by seed.
+def read_curves(runs: Mapping[int, Run | Results], prefix: str) -> Curves:
+    """Curves of one kind of model, from its evaluations by seed.
 
     Raises:
-        RunError: the runs are not of the same sentences and tokens.
+        RunError: they are not of the same sentences and tokens.
     """
-    check_same_sentences(list(runs.values()))
-    of_seeds = [_read_run(run, prefix) for run in runs.values()]
-    values = {name: _pad([row for rows in of_seeds for row in rows[name]]) for name in QUANTITIES}
-    return Curves(tuple(runs), {name: array.reshape(len(runs), -1, array.shape[-1]) for name, array in values.items()})
+    results = {seed: as_results(run) for seed, run in runs.items()}
+    check_same_sentences(list(results.values()))
+    rows = [each.prefix(prefix) for each in results.values()]
+    values = {name: _pad([row for of_seed in rows for row in of_seed[name]]) for name in QUANTITIES}
+    shape = len(runs), next(iter(results.values())).number
+    return Curves(tuple(runs), {name: array.reshape(*shape, array.shape[-1]) for name, array in values.items()})
 
 
-def read_training(runs: Mapping[int, Mapping[int, Run]], prefix: str) -> Training:
-    """Checkpoints from their runs, by seed and by the number of updates.
+def read_training(runs: Mapping[int, Mapping[int, Run | Results]], prefix: str) -> Training:
+    """Checkpoints from their evaluations, by seed and by the number of updates.
 
     Raises:
-        RunError: the runs are not of the same sentences and tokens, or not of the same updates for all seeds.
+        RunError: they are not of the same sentences and tokens, or not of the same updates for all seeds.
     """
     updates = {tuple(sorted(checkpoints)) for checkpoints in runs.values()}
     if len(updates) != 1:
@@ -39,46 +38,41 @@ def read_training(runs: Mapping[int, Mapping[int, Run]], prefix: str) -> Trainin
             "The trainings have checkpoints after different numbers of updates: evaluate the same ones of each."
         )
     steps = updates.pop()
-    check_same_sentences([run for checkpoints in runs.values() for run in checkpoints.values()])
-    curves = [
-        read_curves({step: checkpoints[step] for step in steps}, prefix) for checkpoints in runs.values()
-    ]  # of a seed: a row per checkpoint
-    divergence = [
-        [influence_divergence(checkpoints[step], checkpoints[steps[-1]], prefix).means[DIVERGENCE] for step in steps]
-        for checkpoints in runs.values()
-    ]
+    results = {
+        seed: {step: as_results(checkpoints[step], checkpoints[steps[-1]]) for step in steps}
+        for seed, checkpoints in runs.items()
+    }
+    check_same_sentences([each for checkpoints in results.values() for each in checkpoints.values()])
+    curves = [read_curves(checkpoints, prefix) for checkpoints in results.values()]  # of a seed: a row per checkpoint
+    divergence = [[_divergence(each) for each in checkpoints.values()] for checkpoints in results.values()]
     values = {name: np.stack([of_seed.of(name) for of_seed in curves]) for name in QUANTITIES if name != USE}
     return Training(tuple(runs), np.array(steps, dtype=np.float64), divergence=np.array(divergence), **values)
 
 
-def check_same_sentences(runs: Sequence[Run]) -> None:
-    """Raise a RunError for runs of other sentences or tokens."""
-    first = runs[0]
-    for run in runs[1:]:
-        selections, tokenizers = (
-            [each.manifest[part]["sha256"] for each in (first, run)] for part in ("selection", "tokenizer")
+def as_results(run: Run | Results, last: Run | Results | None = None) -> Results:
+    """The results of a run; of a checkpoint, with its divergence from the last one."""
+    if isinstance(run, Results):
+        return run
+    return measure_run(run, last if isinstance(last, Run) else None)
+
+
+def _divergence(results: Results) -> np.ndarray:
+    if results.divergence is None:
+        raise RunError(
+            f"{results.name!r} has no divergence from the last checkpoint: measure it as one of a training."
         )
-        if selections[0] != selections[1] or tokenizers[0] != tokenizers[1]:
+    return results.divergence
+
+
+def check_same_sentences(results: Sequence[Results]) -> None:
+    """Raise a RunError for evaluations of other sentences or tokens."""
+    first = results[0]
+    for other in results[1:]:
+        if any(first.about[part] != other.about[part] for part in ("selection", "tokenizer")):
             raise RunError(
-                f"Mismatched runs {first.name!r} and {run.name!r}: a claim compares the same sentences, cut into the "
-                "same tokens. Evaluate all on the same data with the same lengths, number, seed and tokenizer."
+                f"Mismatched runs {first.name!r} and {other.name!r}: a claim compares the same sentences, cut into "
+                "the same tokens. Evaluate all on the same data with the same lengths, number, seed and tokenizer."
             )
-
-
-def _read_run(run: Run, prefix: str) -> dict[str, list[np.ndarray]]:
-    """By quantity, an array per sentence."""
-    rows = [_measure(sentence) for sentence in run.sentences(prefix)]
-    return {name: [row[name] for row in rows] for name in QUANTITIES}
-
-
-def _measure(sentence: Sentence) -> dict[str, np.ndarray]:
-    return {
-        "source_total": source_total(sentence.source),
-        "source_entropy": source_entropy(sentence.source),
-        "target_entropy": target_entropy(sentence.target),
-        "correct": sentence.correct.astype(np.float64),
-        USE: source_use(sentence.source),
-    }
 
 
 def _pad(rows: Sequence[np.ndarray]) -> np.ndarray:

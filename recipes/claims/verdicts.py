@@ -145,7 +145,7 @@ def as_markdown(claims: Iterable[Claim]) -> str:
             first = f"{claim.name} {claim.text} | **{claim.verdict}**" if number == 0 else " | "
             value, low, high, sentences, seeds = statement.interval
             count = f"{sentences} sentences, {seeds} seed{'s' if seeds > 1 else ''}"
-            measured = f"{value:+.4f} [{low:+.4f}, {high:+.4f}] ({count})"
+            measured = f"{value:+.4f} [{low:+.4f}, {high:+.4f}] ({count})" if math.isfinite(value) else ""
             cells = (first, statement.text, measured, str(statement.wanted), statement.verdict, statement.reason)
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

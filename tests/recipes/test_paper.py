@@ -47,7 +47,7 @@ def test_every_step_is_a_command_that_is_understood(name: str, data: Path, comma
     for corpus in read_study(STUDIES / f"{name}.yaml"):
         commands.clear()
         steps = paper.Reproduction(paper.shortened(corpus, 100), data.parent / "paper", data, None)
-        assert paper.reproduce(steps.corpus, steps, paper.STAGES)
+        assert paper.reproduce(steps.corpus, steps, ("train", "evaluate", "report"))
         trainings = [command for command in commands if command[1].endswith("train.py")]
         others = [command[3:] for command in commands if command[1:3] == ["-m", "hf_lrp"]]
         assert len(trainings) + len(others) == len(commands)
@@ -58,8 +58,9 @@ def test_every_step_is_a_command_that_is_understood(name: str, data: Path, comma
             assert config["data"]["path"] == str(data)
             assert ("start_from" in config) == ("mrt" in Path(command[2]).stem)
         names = [build_parser().parse_args(command).command for command in others]
-        baselines = len(corpus.seeds)
-        assert names.count("analyze") == len(trainings) + baselines  # those on mixed lengths too
+        baselines = 1 if corpus.checkpoint else len(corpus.seeds)
+        further = bool(corpus.checkpoint) + (len(corpus.lengths) - 1) * baselines
+        assert names.count("analyze") == len(trainings) + further  # a baseline on all kinds of lengths
         assert names.count("timeline") == len(corpus.timelines)
         assert names.count("compare") == 1 + bool(corpus.objectives) + bool(corpus.amounts) + len(corpus.timelines)
 
@@ -93,6 +94,15 @@ def test_what_another_process_works_on_is_passed_over(
     assert paper.reproduce(corpus, steps, ("train",)) and commands == []  # all done
 
 
+def test_a_model_that_is_not_trained_is_not_evaluated(
+    data: Path, commands: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = Corpus("toy", "toy.tsv", "tatoeba-mini", timelines=("base",))
+    steps = paper.Reproduction(corpus, data.parent / "paper", data, None)
+    assert not paper.reproduce(corpus, steps, ("evaluate", "report"))
+    assert commands == [] and capsys.readouterr().err.count("toy/base-seed1 is not trained yet") == 2
+
+
 def test_a_failing_step_ends_the_reproduction(data: Path) -> None:
     steps = paper.Reproduction(Corpus("toy", "toy.tsv", "tatoeba-mini"), data.parent / "paper", data, None)
     with pytest.raises(SystemExit, match="failed"):
@@ -119,6 +129,30 @@ def test_a_tiny_reproduction(data: Path) -> None:
     }
     for report in ("model", "objectives", "data", "training-base"):
         assert (output / "reports" / "toy" / report / "report.html").stat().st_size > 10_000
+    for figure in ("model-auto", "objectives-model", "objectives-random", "minimum-risk", "training-base"):
+        assert (output / "figures" / "toy" / f"{figure}.png").stat().st_size > 10_000
     before = (output / "claims" / "toy.json").read_bytes()
     paper.main(arguments)
     assert (output / "claims" / "toy.json").read_bytes() == before
+    # what is kept is all that deciding and drawing need
+    kept = data.parent / "kept"
+    (output / "results").rename(kept)
+    again = data.parent / "again"
+    paper.main(
+        [
+            *arguments[:1],
+            "--dry-run",
+            "150",
+            "--results",
+            str(kept),
+            "--stages",
+            "decide",
+            "draw",
+            "--data",
+            str(data),
+            "--output",
+            str(again),
+        ]
+    )
+    assert (again / "claims" / "toy.json").read_bytes() == before
+    assert (again / "figures" / "toy" / "model-auto.png").is_file()

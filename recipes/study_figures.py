@@ -1,0 +1,210 @@
+"""Figures of a study, from what is kept of it: curves by position, differences between objectives, training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from claims import Results
+from claims.curves import USE, Curves, step_differences
+from claims.reading import read_curves, read_training
+from study import BASE, MINIMUM_RISK
+from study_results import LABELS, KeptResults
+
+from hf_lrp.analysis.comparing import WORDS
+from hf_lrp.analysis.figures import write_figure
+from hf_lrp.analysis.figures.charts import Chart, Curve, Panel, Stage, describe_bands
+from hf_lrp.analysis.measures.metrics import BINS, bin_positions
+from hf_lrp.analysis.measures.stages import find_stages
+from hf_lrp.result.intervals import Estimate, bootstrap_mean
+
+PREFIXES = ("reference", "model", "random")
+SERIES = ("source_total", "source_entropy", "target_entropy")
+
+
+def draw_study(kept: KeptResults, folder: Path) -> None:
+    """Draw what there are results for, as PDF, SVG, PNG and CSV."""
+    for chart in charts_of_study(kept):
+        write_figure(chart, folder)
+
+
+def charts_of_study(kept: KeptResults) -> Iterator[Chart]:
+    """The charts of a corpus, as far as there are results."""
+    corpus = kept.corpus
+    for lengths in corpus.lengths:
+        runs = kept.runs(BASE, lengths)
+        if runs:
+            yield _model_chart(f"model-{lengths}", runs)
+    kinds = {kind: kept.runs(kind, corpus.lengths[0]) for kind in (BASE, *corpus.objectives)}
+    present = {kind: runs for kind, runs in kinds.items() if runs}
+    if BASE in present and len(present) > 1:
+        for prefix in ("model", "random"):
+            yield _objectives_chart(present, prefix)
+    risks = {name: content["risks"] for name, content in kept.trainings.items() if content["kind"] == MINIMUM_RISK}
+    if risks:
+        yield _risk_chart(risks)
+    for kind in corpus.timelines:
+        checkpoints = kept.checkpoints(kind)
+        if len(checkpoints) > 1:
+            yield from _training_charts(kind, checkpoints)
+
+
+# ---- one model
+
+
+def _model_chart(stem: str, runs: Mapping[int, Results]) -> Chart:
+    first = next(iter(runs.values()))
+    relative = first.about["lengths"] is None
+    curves = {prefix: read_curves(runs, prefix) for prefix in PREFIXES}
+    place = "relative target position" if relative else "target token position"
+    panels = [
+        Panel(
+            quantity,
+            WORDS[quantity],
+            place,
+            tuple(_by_position(prefix, curves[prefix], quantity, relative) for prefix in prefixes),
+            title=WORDS[quantity],
+        )
+        for quantity, prefixes in (
+            ("source_total", PREFIXES),
+            ("source_entropy", PREFIXES),
+            ("target_entropy", PREFIXES[:1]),
+        )
+    ]
+    use = _by_position("reference", curves["reference"], USE, relative)
+    title = "total contribution of source positions"
+    place = "relative source position" if relative else "source token position"
+    panels.append(Panel(USE, "total contribution", place, (use,), title=title))
+    caption = (
+        "Contribution of source (a) and entropy of source contributions (b) by prefix type; with reference prefixes, "
+        f"entropy of target contributions (c) and use of source positions (d). {_about(runs)}"
+    )
+    return Chart(stem, caption, tuple(panels), columns=2)
+
+
+def _by_position(label: str, curves: Curves, quantity: str, relative: bool) -> Curve:
+    """The mean over seeds and sentences at each position, with an interval over sentences."""
+    values = curves.of(quantity)
+    if quantity != USE:
+        values = np.where(np.arange(values.shape[-1]) > 0, values, np.nan)  # from the second step on
+    return _curve(label, *_over_sentences(_mean_of_seeds(values), relative))
+
+
+def _over_sentences(values: np.ndarray, relative: bool) -> tuple[np.ndarray, Estimate]:
+    """Positions and means of `[sentences, steps]`; relative positions where lengths are mixed."""
+    if relative:
+        lengths = (np.isfinite(values) * np.arange(1, values.shape[-1] + 1)).max(axis=-1)
+        binned = [bin_positions(row[:length]) for row, length in zip(values, lengths, strict=True) if length]
+        return (np.arange(BINS) + 0.5) / BINS, bootstrap_mean(np.stack(binned))
+    counts = np.isfinite(values).sum(axis=0)
+    kept = np.flatnonzero(counts >= max(counts.max() / 2, 1))  # what a model writes may be longer than the rest
+    return kept + 1.0, bootstrap_mean(values[:, kept])
+
+
+def _mean_of_seeds(values: np.ndarray) -> np.ndarray:
+    """`[sentences, ...]` from `[seeds, sentences, ...]`; nan where no seed has a value."""
+    defined = np.isfinite(values)
+    counts = defined.sum(axis=0)
+    totals = np.where(defined, values, 0.0).sum(axis=0)
+    return np.divide(totals, counts, out=np.full(totals.shape, np.nan), where=counts > 0)
+
+
+def _curve(label: str, x: np.ndarray, estimate: Estimate, step: int | None = None) -> Curve:
+    return Curve(label, np.asarray(x, dtype=np.float64), *estimate, step=step)
+
+
+def _about(runs: Mapping[int, Results]) -> str:
+    first = next(iter(runs.values()))
+    seeds = f", mean of {len(runs)} seeds" if len(runs) > 1 else ""
+    return f"{first.number} sentences{seeds}. {describe_bands(first.number)}"
+
+
+# ---- objectives
+
+
+def _objectives_chart(kinds: Mapping[str, Mapping[int, Results]], prefix: str) -> Chart:
+    curves = {kind: read_curves(runs, prefix) for kind, runs in kinds.items()}
+    panels = []
+    for quantity in SERIES[:2]:
+        lines = []
+        for kind, own in curves.items():
+            if kind != BASE:
+                differences = step_differences(own, curves[BASE], quantity, equal=True)
+                differences[..., 0] = np.nan
+                lines.append(_curve(LABELS[kind], *_over_sentences(_mean_of_seeds(differences), relative=False)))
+        title = f"{WORDS[quantity]}: difference"
+        panels.append(
+            Panel(
+                f"{quantity}_difference",
+                "difference to the baseline",
+                "target token position",
+                tuple(lines),
+                title=title,
+                is_difference=True,
+            )
+        )
+    caption = (
+        f"Differences to the baseline of the same seed with {prefix} prefixes, where both targets are equally long. "
+        f"{_about(kinds[BASE])}"
+    )
+    return Chart(f"objectives-{prefix}", caption, tuple(panels), columns=2)
+
+
+def _risk_chart(risks: Mapping[str, Sequence[Sequence[float]]]) -> Chart:
+    lines = []
+    for name, points in risks.items():
+        updates, values = (np.array(side, dtype=np.float64) for side in zip(*points, strict=True))
+        lines.append(_curve(name, updates, Estimate(values, values, values)))
+    panel = Panel("expected_risk", "held-out expected risk", "updates of minimum risk", tuple(lines))
+    return Chart("minimum-risk", "Held-out expected risk while minimum risk trains.", (panel,))
+
+
+# ---- training
+
+
+def _training_charts(kind: str, checkpoints: Mapping[int, Results]) -> Iterator[Chart]:
+    training = read_training({0: checkpoints}, "reference")
+    updates = training.updates
+    number = next(iter(checkpoints.values())).number
+    found = find_stages(updates, np.nanmean(training.series("source_total")[0], axis=1))
+    ends = [end for end in (found.first_end, found.second_end) if end is not None]
+    bounds = [int(end) for end in (updates[0], *ends, updates[-1])]
+    stages = tuple(Stage(f"stage {n}", start, end) for n, (start, end) in enumerate(pairwise(bounds), 1))
+    series: dict[str, np.ndarray] = {WORDS[name]: training.series(name)[0] for name in SERIES}
+    series["KL to the final checkpoint"] = training.divergence[0]
+    panels = [
+        Panel(name, name, "updates", (_curve(name, updates, bootstrap_mean(values.T)),), title=name)
+        for name, values in series.items()
+    ]
+    about = f"{len(updates)} checkpoints, reference prefixes, {number} sentences. {describe_bands(number)}"
+    lines = " Dashed lines part the stages of source contribution." if ends else f" No stages: {found.reason}."
+    yield Chart(
+        f"training-{kind}", f"Over updates.{lines} {about}", tuple(panels), columns=2, kind="steps", stages=stages
+    )
+    relative = next(iter(checkpoints.values())).about["lengths"] is None
+    place = "relative target position" if relative else "target token position"
+    panels = [
+        Panel(name, WORDS[name], place, _checkpoint_curves(values, updates, relative, first), title=WORDS[name])
+        for name, values, first in (
+            ("source_total", training.source_total[0], 2),
+            ("accuracy", training.correct[0], 1),
+        )
+    ]
+    yield Chart(
+        f"positions-{kind}",
+        f"By target position for each checkpoint, coloured by updates: source contribution (a), accuracy (b). {about}",
+        tuple(panels),
+        columns=2,
+        kind="checkpoints",
+        stages=stages,
+    )
+
+
+def _checkpoint_curves(values: np.ndarray, updates: np.ndarray, relative: bool, first: int) -> tuple[Curve, ...]:
+    counted = np.where(np.arange(1, values.shape[-1] + 1) >= first, values, np.nan)
+    return tuple(
+        _curve(f"{step:.0f}", *_over_sentences(rows, relative), step=int(step))
+        for step, rows in zip(updates, counted, strict=True)
+    )
