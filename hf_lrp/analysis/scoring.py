@@ -102,7 +102,7 @@ def score_corpus(
     """Score translations and write a row for each into a file; interrupted and called again, it goes on.
 
     Args:
-        model, tokenizer: as for :func:`hf_lrp.explain`.
+        model, tokenizer: as for `hf_lrp.explain`.
         pairs: sources and translations, as text.
         out: a file ``.tsv`` or ``.jsonl``, which is replaced. The calibration and unfinished work stand beside it.
         calibration: how much the model usually depends on its source: an earlier calibration, or sentences to
@@ -112,7 +112,7 @@ def score_corpus(
         **generate_options: passed to ``model.generate``, for the translations to calibrate on.
 
     Returns:
-        what the file holds: the fields of :class:`Score` with ``source`` and ``translation``.
+        what the file holds: the fields of `Score` with ``source`` and ``translation``.
     """
     out = Path(out)
     if out.suffix not in KINDS:

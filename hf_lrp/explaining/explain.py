@@ -86,7 +86,7 @@ def explain(
 
     Args:
         model: a model of a supported family, in evaluation mode, or the folder, GGUF file or Hub id of one,
-            which is loaded (see :func:`hf_lrp.load`). Half-precision models are explained in a float32 copy,
+            which is loaded (see `hf_lrp.load`). Half-precision models are explained in a float32 copy,
             models with adapters of PEFT in a copy with these merged.
         tokenizer: the model's tokenizer, or its processor; may be None where source and target are ids, and where the
             model is given by name. Languages are the tokenizer's: its ``src_lang`` and ``tgt_lang``.
@@ -98,7 +98,7 @@ def explain(
         target: texts or ids, where the target is known. Ids may come with or without start token, forced tokens and
             padding; what ``model.generate`` returns, [1, T], goes with a single source too.
         prompt: for a model without an encoder, what the source, a text, stands in: a template with ``{source}``, chat
-            messages, or a :class:`hf_lrp.Prompt` with named parts, whose shares are the result's ``spans``.
+            messages, or a `hf_lrp.Prompt` with named parts, whose shares are the result's ``spans``.
         prefix: what the model is conditioned on: ``"reference"``, the target (the default where there is one);
             ``"model"``, what it generates itself, by its generation config and ``generate_options``; ``"random"``, an
             unrelated sentence: another one's target, or one from ``pool``.
@@ -168,17 +168,17 @@ def explain_prefixes(
     max_memory: int | str | None = None,
     **generate_options: Any,
 ) -> Iterator[dict[str, Contributions]]:
-    """What :func:`explain` gives for several prefixes of each source, which share the encoder's work.
+    """What `explain` gives for several prefixes of each source, which share the encoder's work.
 
     One dictionary per source, by prefix type, in order, computed when it is asked for; translations are generated
     when the first one is. Explained are the most probable tokens, the start token excluded (the paper).
 
     Args:
-        model, tokenizer, prompt, rule, batch_size, max_memory: as for :func:`explain`.
-        sources: a list of texts or ids, or what else :func:`explain` takes.
+        model, tokenizer, prompt, rule, batch_size, max_memory: as for `explain`.
+        sources: a list of texts or ids, or what else `explain` takes.
         targets: for ``"reference"``, ``"model"`` and ``"random"``, or some of them, what the model is conditioned on:
             a text or ids per source. None for ``"model"``: what it generates.
-        **generate_options: as for :func:`explain`, where translations are generated.
+        **generate_options: as for `explain`, where translations are generated.
     """
     check_prefix_targets(targets)
     for prefix in targets:

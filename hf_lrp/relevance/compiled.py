@@ -2,7 +2,7 @@
 
 Built while the package is installed, where there is a C compiler, once for each instruction set of LEVELS; the best
 one that the processor has is used. The environment variable HF_LRP_COMPILED names another one, or "off". Whatever the
-compiled part does not cover goes through :mod:`hf_lrp.relevance.operations`, which gives the same within rounding.
+compiled part does not cover goes through `hf_lrp.relevance.operations`, which gives the same within rounding.
 
 Tokens are shared out to as many threads as torch uses. They wait without spinning, and a forked process has its own.
 """
@@ -73,7 +73,7 @@ def covers(rule: Rule, *tensors: Tensor | None) -> bool:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relevance: Tensor, lag: int | None = None) -> Tensor:
-    """As :func:`hf_lrp.relevance.operations.linear`."""
+    """As `hf_lrp.relevance.operations.linear`."""
     (tokens, steps, outputs), inputs = relevance.shape, weight.shape[1]
     x, weight, relevance = x.contiguous(), weight.contiguous(), relevance.contiguous()
     shift = weight.new_zeros(outputs) if bias is None else bias / inputs
@@ -93,7 +93,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relevance: Tensor, la
 def layer_norm(
     x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, relevance: Tensor, lag: int | None = None
 ) -> Tensor:
-    """As :func:`hf_lrp.relevance.operations.layer_norm`, in O(d log d) and O(d) per step."""
+    """As `hf_lrp.relevance.operations.layer_norm`, in O(d log d) and O(d) per step."""
     tokens, steps, d = relevance.shape
     x, weight, relevance = x.contiguous(), weight.contiguous(), relevance.contiguous()
     shift = None if bias is None else bias.contiguous()
@@ -111,7 +111,7 @@ def layer_norm(
 
 
 def residual(x: Tensor, update: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
-    """As :func:`hf_lrp.relevance.operations.residual`."""
+    """As `hf_lrp.relevance.operations.residual`."""
     tokens, steps, d = relevance.shape
     x, update, relevance = x.contiguous(), update.contiguous(), relevance.contiguous()
     to_x, to_update = torch.empty_like(relevance), torch.empty_like(relevance)

@@ -369,7 +369,7 @@ def register_family(model_type: str, family: Family) -> None:
     Args:
         model_type: what `config.model_type` says in its checkpoints.
         family: its description. Whether it is right is found out on every forward pass: each step is recomputed
-            from the description and compared, and :class:`hf_lrp.UnknownStructure` raised if it differs.
+            from the description and compared, and `hf_lrp.UnknownStructure` raised if it differs.
     """
     if not isinstance(family, Family):
         raise TypeError(f"family must be a Family, got {type(family).__name__}.")

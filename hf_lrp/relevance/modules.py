@@ -1,7 +1,7 @@
 """Relevance-aware counterparts of the modules a model is made of.
 
 A counterpart is a subclass of the module's own class: it computes what the module computes, and while a
-:class:`Tape` is recording it also notes what went in and came out. Linear layers and norms know how relevance goes
+`Tape` is recording it also notes what went in and came out. Linear layers and norms know how relevance goes
 back through them. Nothing is stored on the modules themselves.
 """
 

@@ -84,7 +84,7 @@ def propagate_all(
     max_memory: int,
     source_tokens: bool = True,
 ) -> list[Relevance]:
-    """Explain several decoder inputs of one source, which share the encoder's passes; else as :func:`propagate`.
+    """Explain several decoder inputs of one source, which share the encoder's passes; else as `propagate`.
 
     source_tokens: False leaves the relevance of the source as one: the encoder, through which nothing is lost, is not
     gone back through.

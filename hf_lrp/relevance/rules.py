@@ -6,10 +6,10 @@ Let ``z_ij`` be what input i adds to output j. A rule sends
 
 with one or two *parts*. ``phi`` keeps positive contributions and scales negative ones by a slope, so that one formula
 covers the αβ-rule (Bach et al. 2015; Binder et al. 2016; Voita et al. 2021, eq. 3), LRP-ε and LRP-γ
-(Montavon et al. 2019). What ``z_ij`` is for each operation stands in :mod:`hf_lrp.relevance.operations`.
+(Montavon et al. 2019). What ``z_ij`` is for each operation stands in `hf_lrp.relevance.operations`.
 
 An output whose contributions all have the wrong sign has nowhere to send its relevance. The total is kept by
-:func:`conserve`.
+`conserve`.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def conserve(
 
 
 def rescale(rule: Rule, relevance: Sequence[Tensor], total: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """As :func:`conserve`, but what has nowhere to go is lost. Returns where that is the case, shaped as ``total``."""
+    """As `conserve`, but what has nowhere to go is lost. Returns where that is the case, shaped as ``total``."""
     arrived = _sum(relevance, dims)
     if rule.keeps_sign:
         scale = total / arrived

@@ -22,7 +22,7 @@ _MAX_LENGTH = 128
 def prepare_examples(
     dataset: Any, tokenizer: PreTrainedTokenizerBase | None, *, source: str, target: str, max_length: int | None
 ) -> Any:
-    """Examples with the columns of :func:`hf_lrp.training.encoding.encode_pairs`.
+    """Examples with the columns of `hf_lrp.training.encoding.encode_pairs`.
 
     Args:
         dataset: a table or stream of `datasets` or of torch, with one of these:

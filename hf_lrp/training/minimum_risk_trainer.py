@@ -26,7 +26,7 @@ class MinimumRiskTrainer(TranslationTrainer):
     `metric_for_best_model`.
 
     Args:
-        risk: a risk of one's own, see :mod:`hf_lrp.training.risks`; default: `args.risk`.
+        risk: a risk of one's own, see `hf_lrp.training.risks`; default: `args.risk`.
         *arguments, **options: as of `TranslationTrainer`.
     """
 

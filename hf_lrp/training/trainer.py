@@ -37,7 +37,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     """Trains by maximum likelihood, with the same result for any number of processes.
 
     Takes what `Seq2SeqTrainer` takes, and data sets in the forms of
-    :func:`hf_lrp.training.examples.prepare_examples`. An update is the same micro-batches however many processes share
+    `hf_lrp.training.examples.prepare_examples`. An update is the same micro-batches however many processes share
     them, losses are divided by what the whole update holds, and all that is random except dropout in the model depends
     on the seed, the epoch and the examples alone. The training set may be a stream, which is read again and again
     until `max_steps`.

@@ -69,7 +69,7 @@ def evaluate(
     processes share the work; all must see the folder. The number of processes changes no result.
 
     Args:
-        model, tokenizer, rule, max_memory: as for :func:`hf_lrp.explain`; ``max_memory`` is 2 GB by default.
+        model, tokenizer, rule, max_memory: as for `hf_lrp.explain`; ``max_memory`` is 2 GB by default.
         pairs: a dataset with text columns ``source`` and ``target``, such as ``load_pairs`` gives, or a sequence of
             (source, target) texts. In processes other than the main one it is not read.
         folder: new, or of the same evaluation.

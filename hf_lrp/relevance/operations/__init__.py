@@ -1,16 +1,16 @@
 """Operations: how the relevance of their outputs goes back to their inputs.
 
-Everything here works on plain tensors and knows no model. A rule (:mod:`hf_lrp.relevance.rules`) shares an output's
+Everything here works on plain tensors and knows no model. A rule (`hf_lrp.relevance.rules`) shares an output's
 relevance out to its inputs by what they contribute, ``z_ij``. The contributions of each operation are those of Voita
 et al. 2021, section 3, and what the same first-order expansion gives for operations that the paper's model lacks:
 
 * linear: ``w_ji x_i + b_j / n``; logit: the same for one row of the output layer; convolution: for each window,
 * layer norm: ``J_ji x_i + b_j / n`` with its full Jacobian J,
-* RMS norm: ``J_ji x_i`` with its full Jacobian, see :func:`rms_norm`,
-* rotary positions: part of the linear layer or norm before them, see :mod:`rotation`,
+* RMS norm: ``J_ji x_i`` with its full Jacobian, see `rms_norm`,
+* rotary positions: part of the linear layer or norm before them, see `rotation`,
 * residual ``x + u``: ``x_i`` and ``u_i``, with parallel blocks three terms,
 * product ``u * v``: ``u_i v_i`` from either factor,
-* attention: its first-order expansion in queries, keys and values, see :func:`attention`.
+* attention: its first-order expansion in queries, keys and values, see `attention`.
 
 Totals are kept within a token (within a window for convolutions, within heads and over all heads for attention).
 

@@ -23,7 +23,7 @@ def share_bias(rule: Rule, bias: Tensor, inputs: int) -> tuple[Tensor, Tensor | 
     """What each input has of the bias, and what of it stands as an input of its own.
 
     An equal share would break the proportion of relevance and activation that rules which detach live on: for them
-    the bias is one more input, whose relevance :func:`conserve` gives to the others.
+    the bias is one more input, whose relevance `conserve` gives to the others.
     """
     return (torch.zeros_like(bias), bias) if rule.detaches else (bias / inputs, None)
 

@@ -20,7 +20,7 @@ def residual(rule: Rule, x: Tensor, update: Tensor, relevance: Tensor) -> tuple[
 
 
 def sum_of(rule: Rule, terms: Sequence[Tensor], relevance: Tensor) -> list[Tensor]:
-    """Through a sum of tensors [tokens, d], such as a residual with parallel blocks; else as :func:`residual`."""
+    """Through a sum of tensors [tokens, d], such as a residual with parallel blocks; else as `residual`."""
     if len(terms) == 2 and compiled.covers(rule, *terms, relevance):
         return list(compiled.residual(terms[0], terms[1], relevance))
     whole = sum(terms[1:], terms[0])

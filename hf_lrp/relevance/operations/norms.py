@@ -18,7 +18,7 @@ def layer_norm(
 
     For rules that detach, sigma is a constant and the last term is absent.
 
-    x: [tokens, d]; relevance: [tokens, steps, d] -> [tokens, steps, d]; lag as in :func:`linear`.
+    x: [tokens, d]; relevance: [tokens, steps, d] -> [tokens, steps, d]; lag as in `linear`.
     """
     if compiled.covers(rule, x, weight, bias, relevance):
         return compiled.layer_norm(x, weight, bias, eps, relevance, lag)

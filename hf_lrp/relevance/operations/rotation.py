@@ -41,7 +41,7 @@ def rotated_linear(
 ) -> Tensor:
     """Through ``y = rotation(x @ weight.T + bias)``: for each token, a linear layer whose rows are turned.
 
-    Shapes and lag as in :func:`linear`; rotation: of the outputs.
+    Shapes and lag as in `linear`; rotation: of the outputs.
     """
     outputs, inputs = weight.shape
     shift, constant = share_bias(rule, weight.new_zeros(outputs) if bias is None else bias, inputs)
