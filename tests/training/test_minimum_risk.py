@@ -291,6 +291,8 @@ def run_process(rank, folder):
         # DDP averages over processes; the loss is divided by the sentences of the whole update
         backward_micro_batch(parallel, batches[rank], rank, chunk_tokens, 2 / 5)
         torch.save(gradients(model), f"{folder}/{rank}-{chunk_tokens}.pt")
+    # Before the group: if DDP is the last to let go of it, torch joins gloo's thread while that waits for the GIL.
+    del parallel
     distributed.destroy_process_group()
 
 
