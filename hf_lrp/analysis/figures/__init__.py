@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 
 from hf_lrp.analysis.figures.charts import Chart, Panel, chart_csv
 from hf_lrp.analysis.figures.curves import draw_checkpoints, draw_curves, draw_growth
-from hf_lrp.analysis.figures.look import FORMATS, printed_look, save
 from hf_lrp.analysis.figures.training import draw_steps, draw_timeline
 from hf_lrp.data.files import write_atomically
 from hf_lrp.result.fonts import drawable
+from hf_lrp.result.look import FORMATS, printed_look, save
 
 _DRAW = {
     "curves": draw_curves,

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from hf_lrp.analysis.figures.charts import Chart, Curve, Panel
-from hf_lrp.analysis.figures.look import (
+from hf_lrp.analysis.figures.steps import set_step_ticks, step_norm
+from hf_lrp.result.look import (
     COLUMN,
     INK,
     ORDERED_COLORS,
@@ -19,7 +20,6 @@ from hf_lrp.analysis.figures.look import (
     new_figure,
     ordered_style,
 )
-from hf_lrp.analysis.figures.steps import set_step_ticks, step_norm
 
 _PANEL_HEIGHT = 2.1
 _ARROWS = 5  # places along a panel where growth is marked

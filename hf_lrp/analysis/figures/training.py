@@ -12,8 +12,8 @@ from matplotlib.ticker import MaxNLocator
 
 from hf_lrp.analysis.figures.charts import Chart, Curve, Stage
 from hf_lrp.analysis.figures.curves import draw_curve
-from hf_lrp.analysis.figures.look import INK, PAGE, curve_style, letter, new_figure
 from hf_lrp.analysis.figures.steps import set_step_axis, short_number
+from hf_lrp.result.look import INK, PAGE, curve_style, letter, new_figure
 
 _PANEL_HEIGHT = 1.95
 _LANE_HEIGHT = 0.66

@@ -18,8 +18,8 @@ from matplotlib.text import Annotation
 
 from hf_lrp.analysis.figures import draw, write_figure
 from hf_lrp.analysis.figures.charts import Chart, Panel
-from hf_lrp.analysis.figures.look import COLUMN, PAGE, curve_style, save
 from hf_lrp.analysis.figures.steps import is_logarithmic, short_number
+from hf_lrp.result.look import COLUMN, PAGE, curve_style, save
 
 KINDS = ("curves", "growth", "checkpoints", "steps", "timeline")
 
