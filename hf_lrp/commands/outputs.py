@@ -114,7 +114,7 @@ class Outputs:
 def draw(contributions: Contributions) -> bytes:
     """The heat map as PNG."""
     buffer = io.BytesIO()
-    contributions.plot().savefig(buffer, format="png", dpi=150, bbox_inches="tight")
+    contributions.plot().savefig(buffer, format="png", dpi=200)
     return buffer.getvalue()
 
 

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 import numpy as np
 
 from hf_lrp.result.intervals import Estimate, bootstrap_mean
+from hf_lrp.result.plotted import Plotted
 from hf_lrp.result.quantities import AVERAGED
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
     from pandas import DataFrame
 
     from hf_lrp.result.contributions import Contributions
+    from hf_lrp.result.panels import Place
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,7 @@ class PositionMeans:
         return import_pandas().DataFrame(columns)
 
 
-class ContributionsList(list["Contributions"]):
+class ContributionsList(list["Contributions"], Plotted):
     """What `explain` gives for a list of sources, in order: a list of `Contributions`, with a view on all of them."""
 
     @overload
@@ -93,23 +94,11 @@ class ContributionsList(list["Contributions"]):
         means = [(c.mean()["source_total"], i) for i, c in enumerate(self)]
         return ContributionsList(self[i] for _, i in sorted(pair for pair in means if not math.isnan(pair[0]))[:n])
 
-    def plot(
-        self,
-        figure: Figure | SubFigure | None = None,
-        *,
-        ax: Axes | None = None,
-        figsize: tuple[float, float] | None = None,
-        title: str | None = None,
-    ) -> Figure | SubFigure:
-        """R_t(source) of every sentence and their mean with its interval, from step 2 on, as in the paper.
-
-        Args:
-            figure, ax, figsize, title: as for `Contributions.plot`.
-        """
+    def _draw(self, place: Place) -> Figure | SubFigure:
         from hf_lrp.result.curves import plot_mean_curve
 
         self._require_some()
-        return plot_mean_curve(self, figure, ax=ax, figsize=figsize, title=title)
+        return plot_mean_curve(self, place)
 
     @overload
     def to_html(self) -> str: ...

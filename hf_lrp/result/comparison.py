@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hf_lrp.data.naming import short_name
 from hf_lrp.data.visible import visible
+from hf_lrp.result.plotted import Plotted
 from hf_lrp.result.quantities import AVERAGED
+from hf_lrp.result.words import plain_tokens
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
     from pandas import DataFrame
     from torch import Tensor
 
     from hf_lrp.result.contributions import Contributions
+    from hf_lrp.result.panels import Place
 
 _NAMING = ("model", "prefix", "predict", "rule")  # what tells two results apart, besides their targets
 _QUANTITIES = ("source_total", "target_total", "source_entropy", "target_entropy", "probability")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison:
+class Comparison(Plotted):
     """`first.compare(second)`. Differences are second - first.
 
     Where both have the same target tokens and steps, shares are compared one by one: `source` and `target`. Where the
@@ -63,7 +67,10 @@ class Comparison:
         differing = [name for name in _NAMING if getattr(self.first, name) != getattr(self.second, name)]
         if not differing:
             return "first", "second"
-        first, second = (visible(", ".join(getattr(c, name) for name in differing)) for c in (self.first, self.second))
+        short, full = (
+            [self._describe(c, differing, name) for c in (self.first, self.second)] for name in (short_name, str)
+        )
+        first, second = short if short[0] != short[1] else full
         return first, second
 
     @property
@@ -74,9 +81,18 @@ class Comparison:
 
     @property
     def row_labels(self) -> tuple[str, ...]:
-        """For each step what is explained in the first; where it is another token in the second, both."""
-        pairs = zip(self.first.labels[2], self.second.labels[2], strict=True)
-        return tuple(a if a == b else f"{a} | {b}" for a, b in pairs)
+        """For each step what is explained in the first; where it is another token in the second, both: `cat | dog`.
+
+        Where neither is the written token, that follows: `cat | dog ≠ horse`.
+        """
+        first, second = self.first, self.second
+        tokens = plain_tokens(first.target_tokens + first.predicted_tokens + second.predicted_tokens)
+        written, explained = tokens[: len(first.target_tokens)], tokens[len(first.target_tokens) :]
+        rows = zip(explained[: len(first)], explained[len(first) :], first.is_written, second.is_written, strict=True)
+        return tuple(
+            (a if a == b else f"{a} | {b}") + ("" if one or other else f" ≠ {written[step - 1]}")
+            for (a, b, one, other), step in zip(rows, first.steps, strict=True)
+        )
 
     @property
     def means(self) -> DataFrame:
@@ -108,29 +124,14 @@ class Comparison:
             columns[f"{name}_difference"] = (second - first).tolist()
         return import_pandas().DataFrame(columns)
 
-    def plot(
-        self,
-        figure: Figure | SubFigure | None = None,
-        *,
-        ax: Axes | None = None,
-        figsize: tuple[float, float] | None = None,
-        cmap: str | None = None,
-        title: str | None = None,
-    ) -> Figure | SubFigure:
-        """The difference of all shares as a heat map, with both curves of R_t(source).
-
-        Where the targets differ: which source tokens each result uses, source(k) -> target, and both curves.
-
-        Args:
-            figure, ax, figsize, cmap, title: as for `Contributions.plot`.
-        """
+    def _draw(self, place: Place) -> Figure | SubFigure:
         if not self.same_target:
             from hf_lrp.result.curves import plot_side_by_side
 
-            return plot_side_by_side(self, figure, ax=ax, figsize=figsize, title=title)
+            return plot_side_by_side(self, place)
         from hf_lrp.result.plotting import plot_difference
 
-        return plot_difference(self, figure, ax=ax, figsize=figsize, cmap=cmap, title=title)
+        return plot_difference(self, place)
 
     def __str__(self) -> str:
         width = max(map(len, (*self.names, "difference"))) + 2
@@ -145,6 +146,11 @@ class Comparison:
     def __repr__(self) -> str:
         same = "the same target" if self.same_target else "different targets"
         return f"<Comparison of {self.names[0]!r} and {self.names[1]!r}, {same}>"
+
+    @staticmethod
+    def _describe(c: Contributions, differing: Sequence[str], name_of: Callable[[str], str]) -> str:
+        values = (name_of(getattr(c, name)) if name == "model" else getattr(c, name) for name in differing)
+        return visible(", ".join(values))
 
     def _require_same_target(self) -> None:
         if not self.same_target:

@@ -14,16 +14,17 @@ from torch import Tensor
 
 from hf_lrp.result import quantities
 from hf_lrp.result.checks import FLOATS, IDS, check_descriptions, check_tensors
+from hf_lrp.result.plotted import Plotted
 from hf_lrp.result.spans import Span, check_spans, from_fields, to_fields
 from hf_lrp.result.steps import Step
-from hf_lrp.result.words import display_tokens
+from hf_lrp.result.words import display_tokens, plain_tokens
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
     from pandas import DataFrame
 
     from hf_lrp.result.comparison import Comparison
+    from hf_lrp.result.panels import Place
     from hf_lrp.result.terminal import TerminalTable
 
 _TUPLES = (
@@ -39,7 +40,7 @@ _TUPLES = (
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Contributions:
+class Contributions(Plotted):
     """Contributions of S source tokens and of N target tokens to T predictions.
 
     All N steps are there (T = N) unless some were chosen: `c[2:7]`, or a contrast at one word. Steps count from 1, as
@@ -219,7 +220,7 @@ class Contributions:
 
     @property
     def labels(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-        """Source, target and predicted tokens as tables and plots show them (see `words.display_tokens`)."""
+        """Source, target and predicted tokens as tables show them (see `words.display_tokens`)."""
         both = display_tokens(self.target_tokens + self.predicted_tokens)
         return (
             display_tokens(self.source_tokens),
@@ -229,14 +230,15 @@ class Contributions:
 
     @property
     def row_labels(self) -> tuple[str, ...]:
-        """For each step the predicted token as shown, with the written one where it is another: `cat ≠ dog`."""
-        _, target, predicted = self.labels
+        """For each step the predicted token as pictures show it, with the written one where it is another."""
+        both = plain_tokens(self.target_tokens + self.predicted_tokens)
+        target, predicted = both[: len(self.target_tokens)], both[len(self.target_tokens) :]
         rows = zip(predicted, self.steps, self.is_written, strict=True)
         return tuple(label if same else f"{label} ≠ {target[step - 1]}" for label, step, same in rows)
 
     @property
     def color_limit(self) -> float:
-        """Where the colour scale of plots and pages ends: the 98th percentile of the sizes of all shares.
+        """Where the colour scale of pages ends: the 98th percentile of the sizes of all shares.
 
         The first steps have few prefix tokens, with large shares; a scale up to those would hide the rest.
         """
@@ -329,49 +331,10 @@ class Contributions:
 
     # ---- views
 
-    @overload
-    def plot(
-        self,
-        figure: Figure | None = None,
-        *,
-        figsize: tuple[float, float] | None = None,
-        cmap: str | None = None,
-        title: str | None = None,
-    ) -> Figure: ...
-
-    @overload
-    def plot(
-        self,
-        figure: SubFigure | None = None,
-        *,
-        ax: Axes | None = None,
-        cmap: str | None = None,
-        title: str | None = None,
-    ) -> Figure | SubFigure: ...
-
-    def plot(
-        self,
-        figure: Figure | SubFigure | None = None,
-        *,
-        ax: Axes | None = None,
-        figsize: tuple[float, float] | None = None,
-        cmap: str | None = None,
-        title: str | None = None,
-    ) -> Figure | SubFigure:
-        """A heat map of source and prefix contributions with the curve of R_t(source) beside it.
-
-        Steps at which the explained token is not the written one are labelled `explained ≠ written`.
-
-        Args:
-            figure: an empty matplotlib figure or sub-figure to draw into; by default a new one that fits.
-            ax: axes to draw into instead, such as one of `plt.subplots`.
-            figsize: width and height of the new figure in inches, instead of what fits.
-            cmap: a matplotlib colour map, instead of blues, or of purple and orange where shares are negative.
-            title: replaces the title.
-        """
+    def _draw(self, place: Place) -> Figure | SubFigure:
         from hf_lrp.result.plotting import plot_contributions
 
-        return plot_contributions(self, figure, ax=ax, figsize=figsize, cmap=cmap, title=title)
+        return plot_contributions(self, place)
 
     @overload
     def to_html(self) -> str: ...

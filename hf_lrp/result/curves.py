@@ -9,75 +9,97 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import MaxNLocator
 
+from hf_lrp.result.arrangement import SMALLEST
 from hf_lrp.result.fonts import drawable
-from hf_lrp.result.panels import open_columns, open_figure, set_title
+from hf_lrp.result.look import COLUMN, FAINT, INK, PAGE, curve_style
+from hf_lrp.result.panels import Canvas, Place
 from hf_lrp.result.quantities import describe_mean, source_use
+from hf_lrp.result.words import plain_tokens
 
 if TYPE_CHECKING:
     from hf_lrp.result.collection import ContributionsList
     from hf_lrp.result.comparison import Comparison
     from hf_lrp.result.contributions import Contributions
 
-_MEAN, _EACH = "#b8500c", "#9a9a9a"
-_TWO = ("#b8500c", "#1d5fb8")
+_EACH = "#9a9a9a"
+_SIZE = 7.0  # points
+_LEFT, _RIGHT, _BOTTOM, _MARGIN = 0.42, 0.1, 0.36, 0.05  # inches around axes
+_LONGEST_NAME = 34  # characters
 
 
-def plot_mean_curve(
-    results: ContributionsList,
-    figure: Figure | SubFigure | None = None,
-    *,
-    ax: Axes | None = None,
-    figsize: tuple[float, float] | None = None,
-    title: str | None = None,
-) -> Figure | SubFigure:
+def plot_mean_curve(results: ContributionsList, place: Place) -> Figure | SubFigure:
     """R_t(source) of every sentence, and the mean over sentences with its interval, from step 2 on."""
     means = results.mean()
     overall = means.overall["source_total"]
-    ends = f" [{overall.low:.3f}, {overall.high:.3f}]" if not np.isnan(overall.value) else ""
-    wanted = title or f"{len(results)} sentences: {describe_mean(overall.value)}{ends}"
-    ((drawn,),), text = drawable([(wanted,)])
-    figure = open_figure(figure, ax, figsize, (6.0, 3.6))
-    axes = figure.subplots() if ax is None else ax
+    ends = f" [{overall.low:.3f},\u00a0{overall.high:.3f}]" if not np.isnan(overall.value) else ""
+    wanted = f"{len(results)} sentences: {describe_mean(overall.value)}{ends}"
+    ((title,),), text = drawable([(wanted if place.title is None else place.title,)])
+    canvas, top = _open(place, title, text | {"fontsize": _SIZE}, width=1.3 * COLUMN, ratio=0.55)
+    axes = canvas.add_axes(_LEFT, top, canvas.width - _LEFT - _RIGHT, canvas.height - top - _BOTTOM)
     for c in results:
-        _draw_curve(axes, c, color=_EACH, linewidth=0.6, alpha=0.5)
+        _draw_curve(axes, c, color=_EACH, linewidth=0.5, alpha=0.6)
     later = means.steps > 1
     curve = means.by_step["source_total"]
     steps = means.steps[later]
-    axes.fill_between(steps, curve.low[later], curve.high[later], color=_MEAN, alpha=0.25, linewidth=0)
-    axes.plot(steps, curve.value[later], color=_MEAN, marker="o", markersize=3, label="mean, with its 95 % interval")
-    _finish(axes)
-    axes.legend(frameon=False)
-    set_title(figure, ax, drawn, **text)
-    return figure
+    look = curve_style(0) | {"linewidth": 1.3, "markersize": 3}
+    axes.fill_between(steps, curve.low[later], curve.high[later], color=look["color"], alpha=0.25, linewidth=0)
+    axes.plot(steps, curve.value[later], label="mean, with its 95 % interval", **look)
+    _finish(axes, text)
+    axes.legend(frameon=False, fontsize=_SIZE)
+    return canvas.figure
 
 
-def plot_side_by_side(
-    comparison: Comparison,
-    figure: Figure | SubFigure | None = None,
-    *,
-    ax: Axes | None = None,
-    figsize: tuple[float, float] | None = None,
-    title: str | None = None,
-) -> Figure | SubFigure:
+def plot_side_by_side(comparison: Comparison, place: Place) -> Figure | SubFigure:
     """Two results whose steps do not match: source(k) -> target of both, and both curves of R_t(source)."""
     both = (comparison.first, comparison.second)
-    tokens = comparison.first.labels[0]
-    (tokens_drawn, names, (heading,)), text = drawable([tokens, comparison.names, (title or comparison.title,)])
-    fitting = (max(7.5, 0.3 * len(tokens) + 4), 3.8)
-    figure = open_figure(figure, ax, figsize, fitting)
-    use, curves = open_columns(figure, ax, [max(4.0, 0.3 * len(tokens)), 4.0])
-    for c, name, color in zip(both, names, _TWO, strict=True):
-        use.plot(source_use(c.source).double().numpy(), marker="o", markersize=4, linewidth=1.2, color=color)
-        _draw_curve(curves, c, color=color, marker="o", markersize=4, linewidth=1.2, label=name)
-    use.set_xticks(range(len(tokens)), tokens_drawn, rotation=90, **text)
-    use.set_ylabel("source(k) → target, average 1")
-    use.grid(color="#dddddd", linewidth=0.5)
-    _finish(curves)
-    curves.yaxis.tick_right()
-    curves.yaxis.set_label_position("right")
-    curves.legend(prop={"family": text["fontfamily"]}, frameon=False)
-    set_title(figure, ax, heading, **text)
-    return figure
+    names = [name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in comparison.names]
+    wanted = comparison.title if place.title is None else place.title
+    (tokens, names, (title,)), text = drawable([plain_tokens(comparison.first.source_tokens), names, (wanted,)])
+    columns = len(tokens)
+    canvas, top = _open(place, title, text | {"fontsize": _SIZE}, width=min(PAGE, max(COLUMN, 0.2 * columns + 3)))
+    labels = canvas.widest(tokens, fontsize=_SIZE, **text) + 0.1
+    legend = 0.17
+    if place.is_new:
+        canvas.resize(canvas.width, top + legend + 1.5 + labels)
+        canvas.put_title_on_top(_MARGIN)
+    between = 0.55
+    room = canvas.width - _LEFT - between - _RIGHT
+    width = room * min(0.7, max(0.5, columns / (columns + 12)))
+    height = canvas.height - top - legend - max(labels, _BOTTOM) - _MARGIN
+    use = canvas.add_axes(_LEFT, top + legend, width, height)
+    curves = canvas.add_axes(_LEFT + width + between, top + legend, room - width, height)
+    for number, (c, name) in enumerate(zip(both, names, strict=True)):
+        look = curve_style(number) | {"linewidth": 1.1, "markersize": 3}
+        use.plot(source_use(c.source).double().numpy(), label=name, **look)
+        _draw_curve(curves, c, **look)
+    size = float(np.clip(width * 72 / (columns * 1.15), SMALLEST, _SIZE))
+    every = int(np.ceil(columns * size * 1.1 / 72 / width))
+    _finish(use, text)
+    use.set_xticks(range(0, columns, every), tokens[::every], rotation=90, fontsize=size, **text)
+    use.set_xlabel("")
+    use.set_ylabel("source(k) → target", fontsize=_SIZE, **text)
+    use.legend(
+        prop={"family": text["fontfamily"], "size": _SIZE},
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=2,
+        frameon=False,
+        borderaxespad=0.1,
+        handlelength=2.4,
+    )
+    _finish(curves, text)
+    return canvas.figure
+
+
+def _open(place: Place, title: str, text: dict[str, Any], width: float, ratio: float = 1.0) -> tuple[Canvas, float]:
+    """The canvas with its title, and where the room below that begins; a new figure gets a fitting size."""
+    canvas = place.open()
+    if place.is_new:
+        wanted = place.width or width
+        canvas.resize(wanted, ratio * wanted + 0.5)
+    top = canvas.set_title(title, **text) + 2 * _MARGIN
+    canvas.put_title_on_top(_MARGIN)
+    return canvas, top
 
 
 def _draw_curve(axes: Axes, c: Contributions, **look: Any) -> None:
@@ -86,9 +108,13 @@ def _draw_curve(axes: Axes, c: Contributions, **look: Any) -> None:
     axes.plot(steps[steps > 1], c.source_total.double().numpy()[steps > 1], **look)
 
 
-def _finish(axes: Axes) -> None:
-    axes.set_xlabel("step")
-    axes.set_ylabel("R(source)")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(color="#dddddd", linewidth=0.5)
+def _finish(axes: Axes, text: dict[str, Any]) -> None:
+    axes.set_xlabel("step", fontsize=_SIZE, labelpad=2, **text)
+    axes.set_ylabel("R(source)", fontsize=_SIZE, labelpad=2, **text)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.tick_params(labelsize=_SIZE, length=2, width=0.5, color=INK)
+    axes.grid(color=FAINT, linewidth=0.4)
     axes.set_axisbelow(True)
+    axes.spines[:].set_linewidth(0.5)
+    axes.spines[["top", "right"]].set_visible(False)

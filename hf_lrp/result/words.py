@@ -204,6 +204,17 @@ def display_tokens(tokens: Sequence[str]) -> tuple[str, ...]:
     return tuple(visible(_readable(token, marking)) or "∅" for token in tokens)
 
 
+def plain_tokens(tokens: Sequence[str]) -> tuple[str, ...]:
+    """Tokens as pictures for readers show them, one label per token: their text, without the marks of words.
+
+    A mark that stands alone is a space, `␣`. Byte tokens such as `<0x0A>` stay, and characters that would act become
+    escapes, as in `display_tokens`.
+    """
+    marking = detect_marking(tokens)
+    texts = [(token, visible(_bare(token, marking))) for token in tokens]
+    return tuple(text or ("␣" if token else "∅") for token, text in texts)
+
+
 def _readable(token: str, marking: Marking) -> str:
     if marking is Marking.BYTE_LEVEL:
         text = _bare(token, marking)

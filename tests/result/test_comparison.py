@@ -8,6 +8,9 @@ import torch
 from example_contributions import ENGLISH, FRENCH, make_contributions
 from matplotlib.figure import Figure
 
+from hf_lrp.result.contributions import Contributions
+from hf_lrp.result.spans import Span
+
 OTHER = ("▁Un", "▁chat", "▁fait", "▁do", "do", "</s>", "</s>")
 
 
@@ -54,13 +57,42 @@ def test_the_picture_shows_the_difference_and_both_curves(pair):
     source, prefix, curves, _bar = figure.axes
     np.testing.assert_array_equal(source.images[0].get_array(), comparison.source.double())
     assert source.images[0].norm.vmin == -source.images[0].norm.vmax
-    assert np.ma.getmaskarray(prefix.images[0].get_array()).sum() == 21
+    assert np.ma.getmaskarray(prefix.images[0].get_array()).sum() == 15
     assert [line.get_label() for line in curves.lines] == ["model", "random"]
 
 
 def test_rows_name_both_tokens_where_predictions_differ():
     other = make_contributions(seed=1, predicted_tokens=("▁La", *FRENCH[1:]))
-    assert make_contributions().compare(other).row_labels[:2] == ("▁Le | ▁La", "▁chat")
+    assert make_contributions().compare(other).row_labels[:2] == ("Le | La", "chat")
+
+
+def test_rows_say_what_is_written_where_neither_predicts_it():
+    ids = torch.tensor([7, 101, 102, 103, 104, 105])
+    first = make_contributions(predicted_tokens=("▁La", *FRENCH[1:]), predicted_ids=ids)
+    second = make_contributions(
+        seed=1, predicted_tokens=("▁Un", *FRENCH[1:]), predicted_ids=ids + 1 - (ids > 7).long()
+    )
+    assert first.compare(second).row_labels[:2] == ("La | Un ≠ Le", "chat")
+    assert first.compare(first).row_labels[0] == "La ≠ Le"
+
+
+def test_models_are_named_without_their_paths_unless_only_paths_tell_them_apart():
+    first, second, third = (make_contributions(model=f"/runs/{name}") for name in ("a/best", "b/best", "b/last"))
+    assert first.compare(third).names == ("best", "last")
+    assert first.compare(second).names == ("/runs/a/best", "/runs/b/best")
+
+
+def test_parts_of_a_prompt_are_compared_by_token_or_by_their_totals():
+    def with_spans(share: float, example: tuple[str, ...]) -> Contributions:
+        spans = {"note": ("▁Tra", "ns", "late"), "examples": example}
+        shares = {name: Span(tokens, torch.full((6, len(tokens)), share)) for name, tokens in spans.items()}
+        return make_contributions(spans=shares)
+
+    figure = with_spans(0.01, ("a", "b")).compare(with_spans(0.03, ("a", "b", "c"))).plot()
+    note, examples = (axes.images[0].get_array() for axes in figure.axes[:2])
+    np.testing.assert_allclose(note, np.full((6, 3), 0.02), rtol=1e-5)
+    np.testing.assert_allclose(examples, np.full((6, 1), 0.07), rtol=1e-5)
+    assert [label.get_text() for label in figure.axes[1].get_xticklabels()] == ["examples"]
 
 
 class TestOtherTargets:

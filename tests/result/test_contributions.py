@@ -263,7 +263,7 @@ class TestMarks:
         page = other.to_html()
         assert page.count("≠ ▁dor") == 1 and "at 1 of 6 steps" in page
         labels = [label.get_text() for label in other.plot().axes[0].get_yticklabels()]
-        assert labels == ["▁Le", "▁chat", "▁man ≠ ▁dor", "t", ".", "</s>"]
+        assert labels == ["Le", "chat", "man ≠ dor", "t", ".", "</s>"]
 
     def test_nothing_is_marked_where_they_agree(self):
         c = make_contributions()

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_lrp.result.words import Marking, detect_marking, display_tokens, group_words, join_predicted, join_words
+from hf_lrp.result.words import (
+    Marking,
+    detect_marking,
+    display_tokens,
+    group_words,
+    join_predicted,
+    join_words,
+    plain_tokens,
+)
 
 SPECIAL = {"</s>", "<s>", "<unk>", "<pad>", "[CLS]", "[SEP]", "__fr__"}
 
@@ -138,3 +146,18 @@ def test_labels_show_where_words_start():
 def test_bytes_of_a_word_are_decoded_together():
     tokens = ["ĠE", "Ã", "©"]
     assert join_words(tokens, (0, 0, 0), Marking.BYTE_LEVEL) == ("Eé",)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "labels"),
+    [
+        (["▁The", "▁un", "believ", "▁", "</s>"], ["The", "un", "believ", "␣", "</s>"]),
+        (["The", "Ġcat", "Ã©", "Ġ"], ["The", "cat", "é", "␣"]),
+        (["un", "##lock"], ["un", "lock"]),
+        (["un@@", "lock"], ["un", "lock"]),
+        (["un", "lock</w>"], ["un", "lock"]),
+        (["▁a", "\u202e", "", "<0x0A>"], ["a", "\\u202e", "∅", "<0x0A>"]),
+    ],
+)
+def test_pictures_show_text_without_marks(tokens, labels):
+    assert plain_tokens(tokens) == tuple(labels)
