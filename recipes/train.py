@@ -9,6 +9,7 @@ and the result is scored on the held-out test set. recipes/README.md lists the c
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import re
 from dataclasses import fields
@@ -53,6 +54,17 @@ _RESOLVED = {
     "tag:yaml.org,2002:bool": (r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
     "tag:yaml.org,2002:float": (r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$", "-+.0123456789"),
 }
+# What a config may have besides `training`, whose settings are the arguments of its trainer.
+_SECTIONS = {
+    "data": {
+        *("path", "config", "source", "target", "streaming", "subset", "total"),
+        *("test", "validation", "max_length", "max_ratio"),
+    },
+    "tokenizer": {*inspect.signature(train_tokenizer).parameters} - {"pairs"},
+    "model": {*inspect.signature(translation_config).parameters} - {"tokenizer"},
+    "contributions": {"every", "sentences"},
+}
+_SINGLE = {"average", "start_from"}
 BEAMS = 4
 TRAINERS: dict[str, type[TranslationTrainer]] = {"mle": TranslationTrainer, "mrt": MinimumRiskTrainer}
 
@@ -105,6 +117,18 @@ def with_settings(config: dict[str, Any], settings: list[str]) -> dict[str, Any]
     return config
 
 
+def check_names(config: dict[str, Any]) -> None:
+    """An error for sections and settings that nothing would read; `prepare_arguments` checks those of training."""
+    for name, section in config.items():
+        if name not in (*_SECTIONS, *_SINGLE, "training"):
+            known = ", ".join(sorted({*_SECTIONS, *_SINGLE, "training"}))
+            raise SystemExit(f"Unknown setting or section {name!r} in the config; known are {known}.")
+        unknown = (section or {}).keys() - _SECTIONS[name] if name in _SECTIONS else ()
+        if unknown:
+            known = ", ".join(sorted(_SECTIONS[name]))
+            raise SystemExit(f"Unknown settings of {name}: {', '.join(sorted(unknown))}; known are {known}.")
+
+
 def prepare_data(config: dict[str, Any], seed: int) -> tuple[Any, Any, Any]:
     """Training, validation and test pairs, as text."""
     data = config["data"]
@@ -136,7 +160,7 @@ def prepare_arguments(
 
 
 def _names(arguments: type[TranslationTrainingArguments]) -> set[str]:
-    return {each.name for each in fields(arguments) if each.init}
+    return {each.name for each in fields(arguments) if each.init} - {"output_dir"}
 
 
 def prepare_model(config: dict[str, Any], train: Any, output: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -191,8 +215,9 @@ def finish(output: Path, number: int, device: torch.device, tokenizer: PreTraine
     print(f"BLEU {results['bleu']:.1f}, chrF {results['chrf']:.1f} on {results['sentences']} sentences: {averaged}")
 
 
-def run(config: dict[str, Any], output: Path) -> None:
-    """Train, average, score."""
+def prepare(config: dict[str, Any], output: Path) -> tuple[TranslationTrainer, Any, Any]:
+    """The trainer, the test pairs, and the report of what was left out of training."""
+    check_names(config)
     trainer_class, arguments = prepare_arguments(config, output)
     set_seed(arguments.seed)
     output.mkdir(parents=True, exist_ok=True)
@@ -211,31 +236,45 @@ def run(config: dict[str, Any], output: Path) -> None:
             trainer, list(sample["source"]), list(sample["target"]), every=settings["every"]
         )
         trainer.add_callback(callback)
+    return trainer, test, report
+
+
+def run(config: dict[str, Any], output: Path) -> None:
+    """Train, average, score."""
+    try:
+        trainer, test, report = prepare(config, output)
+    except (OSError, ValueError) as error:  # of data and settings: its words are enough
+        raise SystemExit(f"error: {error}") from error
     streaming = config["data"].get("streaming", False)  # pairs are then encoded, and counted, while it trains
     if trainer.is_world_process_zero():
         if not streaming:
             print(report)
         write_atomically(output / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
     last = last_whole_checkpoint(output)
-    if last is None or not is_finished(last, arguments):
+    if last is None or not is_finished(last, trainer.args):
         trainer.train(resume_from_checkpoint=last)
         if streaming and report.read and trainer.is_world_process_zero():
             print(f"In the last pass over the stream: {report}")
     if trainer.is_world_process_zero():
-        finish(output, config["average"], arguments.device, tokenizer, test)
+        finish(output, config["average"], trainer.args.device, trainer.processing_class, test)
     trainer.accelerator.wait_for_everyone()
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", type=Path, help="a YAML file, for example one of recipes/configs")
-    parser.add_argument("--data", help="takes the place of data.path: a Hub name or a file")
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        metavar="DATA",
+        help="takes the place of data.path: a file, two of parallel lines, a Hub name",
+    )
     parser.add_argument("--output", type=Path, help="folder of the run; default: runs/<name of the config>")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="change a setting")
     options = parser.parse_args(arguments)
     config = with_settings(read_config(options.config), options.set)
     if options.data:
-        config["data"]["path"] = options.data
+        config["data"]["path"] = options.data if len(options.data) > 1 else options.data[0]
     run(config, options.output or Path("runs") / options.config.stem)
 
 

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import draw_training
 import pytest
 from toy_corpus import toy_pairs
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -58,13 +59,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("runs")
 
 
-def train(recipe: Any, config: str, corpus: Path, output: Path, **settings: Any) -> dict[str, Any]:
+def train(recipe: Any, config: str, corpus: Path | list[Path], output: Path, **settings: Any) -> dict[str, Any]:
     changes = SMALL | settings
     if config.startswith("wmt14"):
         changes |= {"data.subset": 150}
     options = [option for name, value in changes.items() for option in ("--set", f"{name}={value}")]
     path = RECIPES / "configs" / f"{config}.yaml"
-    recipe.main([str(path), "--data", str(corpus), "--output", str(output), *options])
+    data = [str(file) for file in ([corpus] if isinstance(corpus, Path) else corpus)]
+    recipe.main([str(path), "--data", *data, "--output", str(output), *options])
     return json.loads((output / "results.json").read_text(encoding="utf-8"))
 
 
@@ -86,6 +88,18 @@ def test_a_recipe_runs_from_text_to_scores(recipe: Any, corpus: Path, runs: Path
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(averaged), AutoTokenizer.from_pretrained(averaged)
     result = explain(model.eval(), tokenizer, *toy_pairs(1, seed=2)[0])
     assert result.conservation_error <= 1e-5
+
+
+def test_two_files_of_parallel_lines(recipe: Any, corpus: Path, tmp_path: Path) -> None:
+    """Also as the three commands of docs/training.md have it: likelihood, minimum risk, a picture of both."""
+    lines = [line.split("\t") for line in corpus.read_text(encoding="utf-8").splitlines()]
+    files = [tmp_path / "train.en", tmp_path / "train.fr"]
+    for file, side in zip(files, zip(*lines, strict=True), strict=True):
+        file.write_text("\n".join(side) + "\n", encoding="utf-8")
+    train(recipe, "own-pairs-base", files, tmp_path / "base")
+    train(recipe, "own-pairs-mrt", corpus, tmp_path / "mrt", start_from=tmp_path / "base" / "averaged")
+    draw_training.main([str(tmp_path / "base"), str(tmp_path / "mrt"), "--output", str(tmp_path / "training.png")])
+    assert (tmp_path / "training.png").stat().st_size > 0
 
 
 def test_a_recipe_trains_what_the_released_scripts_train(recipe: Any, corpus: Path, runs: Path) -> None:
@@ -118,7 +132,7 @@ def test_settings_are_read_as_yaml_1_2_has_them(recipe: Any, tmp_path: Path, cap
 def test_a_recipe_trains_on_a_stream(recipe: Any, corpus: Path, runs: Path, capsys: pytest.CaptureFixture) -> None:
     """A subset needs to know of how many pairs."""
     settings = {"data.streaming": "true", "training.stream_buffer": 60, "data.subset": 150}
-    with pytest.raises(ValueError, match="`total`"):
+    with pytest.raises(SystemExit, match="error: .* `total`"):
         train(recipe, "tatoeba-mini-base", corpus, runs / "stream", **settings)
     results = train(recipe, "tatoeba-mini-base", corpus, runs / "stream", **settings, **{"data.total": 188})
     assert results["sentences"] == 6
@@ -149,3 +163,23 @@ def test_bad_configs(recipe: Any, tmp_path: Path) -> None:
         recipe.read_config(tmp_path / "broken.yaml")
     with pytest.raises(SystemExit, match="--set takes section.name=value, got 'training'"):
         recipe.with_settings({}, ["training"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("data.tset=3", "Unknown settings of data: tset; known are config, "),
+        ("model.norms=pre", "Unknown settings of model: norms; known are .*norm"),
+        ("trainng.max_steps=3", "Unknown setting or section 'trainng' in the config; known are average, "),
+        ("training.output_dir=x", "Unknown settings of training: output_dir"),
+        ("training.device_tokens=0", "error: device_tokens .* must be positive"),
+        ("data.test=6000", "error: .* are too few to hold out 6,000 for testing"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_used(recipe: Any, corpus: Path, tmp_path: Path, setting: str, message: str) -> None:
+    """One line says why, before anything is trained."""
+    config = str(RECIPES / "configs" / "own-pairs-base.yaml")
+    with pytest.raises(SystemExit, match=message):
+        recipe.main([config, "--data", str(corpus), "--output", str(tmp_path / "run"), "--set", setting])
+    assert not list(tmp_path.glob("run/*"))

@@ -1,6 +1,7 @@
 """What people do with `Seq2SeqTrainer` works with ours: arguments, data sets, precision, adapters, metrics."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,15 @@ def test_arguments_of_the_trainer(tmp_path: Path, expected: dict[int, float]) ->
 
     own = trained(tmp_path / "loss", options={"compute_loss_func": summed})
     assert own == pytest.approx(trained(tmp_path / "smooth", label_smoothing_factor=0.0), abs=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="the default backend compiles with g++")
+@pytest.mark.parametrize("settings", [{}, MRT], ids=["mle", "mrt"])
+def test_compiled_models_have_the_same_losses(tmp_path: Path, settings: dict[str, Any]) -> None:
+    plain = trained(tmp_path / "plain", max_steps=2, **settings)
+    compiled = trained(tmp_path / "compiled", max_steps=2, torch_compile=True, **settings)
+    assert compiled == pytest.approx(plain, abs=1e-5)
 
 
 def test_a_loss_outside_of_training(tmp_path: Path) -> None:

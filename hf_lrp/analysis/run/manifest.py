@@ -64,7 +64,9 @@ def _check_entries(manifest: dict[str, Any]) -> None:
     texts = [selection["sha256"], manifest["tokenizer"]["sha256"], *(manifest[name] for name in ("model", "rule"))]
     if not all(isinstance(text, str) for text in texts) or not isinstance(manifest["label"], str | None):
         raise ValueError("a name or checksum is no text")
-    shards = manifest["shards"]
+    shards, metrics = manifest["shards"], manifest.get("metrics")
+    if not (metrics is None or isinstance(metrics["sha256"], str)):
+        raise ValueError("the checksum of its metrics is no text")
     if shards is None:
         return
     rows = [entry["rows"] for entry in shards]
