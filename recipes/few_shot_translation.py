@@ -262,7 +262,7 @@ def _translate(model: PreTrainedModel, tokenizer: Any, source: str, prompt: Prom
         ids = model.generate(**encoded, **greedy)[0]  # type: ignore[operator]
     else:
         _, prompted = read_prompted(source, prompt, Vocabulary(model, tokenizer))
-        ids = prompted.generate(model, greedy, False)[0].ids
+        ids = prompted.generate(model, 1, greedy, False)[0].ids
     return str(tokenizer.decode(ids, skip_special_tokens=True)).strip()
 
 

@@ -108,7 +108,8 @@ class Comparison(Plotted):
         """One row per step that both have: `step`, then `_first`, `_second` and `_difference` of each quantity.
 
         Quantities are `source_total`, `target_total`, `source_entropy`, `target_entropy` and `probability`;
-        `token_first` and `token_second` are the explained tokens.
+        `token_first` and `token_second` are the explained tokens. `raw NAME_first` and so on are the raw shares of
+        parts of prompts that both have.
         """
         from hf_lrp.result.frames import import_pandas
 
@@ -118,8 +119,9 @@ class Comparison(Plotted):
         rows = {side: [c.steps.index(step) for step in both] for side, c in sides.items()}
         for side, c in sides.items():
             columns[f"token_{side}"] = [c.predicted_tokens[i] for i in rows[side]]
-        for name in _QUANTITIES:
-            first, second = (getattr(c, name)[rows[side]].double() for side, c in sides.items())
+        quantities = {side: {name: getattr(c, name) for name in _QUANTITIES} | _raw(c) for side, c in sides.items()}
+        for name in (name for name in quantities["first"] if name in quantities["second"]):
+            first, second = (found[name][rows[side]].double() for side, found in quantities.items())
             columns[f"{name}_first"], columns[f"{name}_second"] = first.tolist(), second.tolist()
             columns[f"{name}_difference"] = (second - first).tolist()
         return import_pandas().DataFrame(columns)
@@ -158,6 +160,11 @@ class Comparison(Plotted):
                 "The two results have different targets, so their steps do not match and shares cannot be compared "
                 "one by one. Use means, to_pandas() or plot(), or explain both with the same target."
             )
+
+
+def _raw(c: Contributions) -> dict[str, Tensor]:
+    """Raw shares of the parts of a prompt; nothing for a model with an encoder."""
+    return {f"raw {name}": total for name, total in c.part_totals.items()} if c.spans else {}
 
 
 def _require_same_kind(first: Contributions, second: Contributions) -> None:

@@ -159,6 +159,7 @@ class Contributions(Plotted):
             source_total=self.source_total[i].item(),
             target_total=self.target_total[i].item(),
             start=self.start[i].item(),
+            spans={name: span.total[i].item() for name, span in self.spans.items()},
         )
 
     def _choose(self, indices: range) -> Contributions:
@@ -207,6 +208,16 @@ class Contributions(Plotted):
     def target_entropy(self) -> Tensor:
         """Entropy in nats of R_t(y_j) / R_t(target), `[T]`; nan where there is no prefix, or as for the source."""
         return quantities.target_entropy(self.target)
+
+    @property
+    def part_totals(self) -> dict[str, Tensor]:
+        """Raw shares of all that the model reads, by name, `[T]` each; they sum to 1, whatever `start_token` is.
+
+        The parts are the spans of a prompt in order, or `"start"` where there are none; then `"source"`, `"target"`.
+        """
+        kept = 1 - self.start if self.start_token == "exclude" else torch.ones_like(self.start)
+        before = {name: span.total for name, span in self.spans.items()} or {"start": self.start}
+        return before | {"source": self.source_total * kept, "target": self.target_total * kept}
 
     def mean(self) -> dict[str, float]:
         """Means over the steps from the second on of `source_total`, `source_entropy` and `target_entropy`.
@@ -296,7 +307,7 @@ class Contributions(Plotted):
         """One row per step and input token that is known at that step.
 
         Columns: `step` (from 1), `predicted`, `side` (`"source"`, `"target"` or the name of a span), `position` (from
-        1), `token`, `contribution`.
+        1), `token`, `contribution`. Shares of spans are raw; those of source and target are what `start_token` says.
         """
         from hf_lrp.result.frames import shares_frame
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -41,10 +42,12 @@ def shares_frame(c: Contributions) -> DataFrame:
 def steps_frame(results: Sequence[Contributions]) -> DataFrame:
     """One row per sentence and step; see `ContributionsList.to_pandas`."""
     pandas = import_pandas()
-    columns = ["sentence", "step", "token", "predicted", "probability", *QUANTITIES]
+    spans = list(dict.fromkeys(name for c in results for name in c.spans))
+    columns = ["sentence", "step", "token", "predicted", "probability", *QUANTITIES, *spans]
     rows = []
     for sentence, c in enumerate(results):
         written = [c.target_tokens[step - 1] for step in c.steps]
         numbers = [getattr(c, name).tolist() for name in ("probability", *QUANTITIES)]
+        numbers += [c.spans[name].total.tolist() if name in c.spans else [math.nan] * len(c) for name in spans]
         rows += [(sentence, *row) for row in zip(c.steps, written, c.predicted_tokens, *numbers, strict=True)]
     return pandas.DataFrame(rows, columns=columns)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -25,6 +25,7 @@ class Step:
         target: `[n]`, R_t(y_j).
         source_total, target_total: R_t(source), R_t(target).
         start: the raw share of the decoder start token and of forced tokens.
+        spans: raw shares of the parts of a prompt, by name.
     """
 
     number: int
@@ -40,6 +41,7 @@ class Step:
     source_total: float
     target_total: float
     start: float
+    spans: Mapping[str, float] = field(default_factory=dict)
 
     def top_source(self, n: int = 5) -> list[tuple[str, float]]:
         """The n source tokens with the largest shares, the largest first."""

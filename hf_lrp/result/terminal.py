@@ -42,8 +42,9 @@ def summarize(contributions: Contributions) -> list[str]:
 def plain_table(contributions: Contributions) -> str:
     """A table in plain text, 80 columns wide: `str(contributions)`."""
     heading = [line for text in summarize(contributions) for line in _wrap(text, _PLAIN_WIDTH)]
-    rows = ["".join(text for text, _ in row).rstrip() for row in _table_rows(contributions, _PLAIN_WIDTH)]
-    return "\n".join([*heading, "", *rows])
+    tables = [_table_rows(contributions, _PLAIN_WIDTH), *_part_tables(contributions, _PLAIN_WIDTH)]
+    rows = [["", *("".join(text for text, _ in row).rstrip() for row in table)] for table in tables]
+    return "\n".join([*heading, *(line for table in rows for line in table)])
 
 
 class TerminalTable:
@@ -58,9 +59,12 @@ class TerminalTable:
         heading, *details = summarize(self.contributions)
         yield Text(heading, style="bold")
         yield Text("\n".join(details), style="dim")
-        yield Text()
-        for row in _table_rows(self.contributions, options.max_width):
-            yield Text.assemble(*((text, _style(strength)) for text, strength in row), no_wrap=True, overflow="crop")
+        width = options.max_width
+        for table in (_table_rows(self.contributions, width), *_part_tables(self.contributions, width)):
+            yield Text()
+            for row in table:
+                cells = ((text, _style(strength)) for text, strength in row)
+                yield Text.assemble(*cells, no_wrap=True, overflow="crop")
 
 
 def _table_rows(contributions: Contributions, width: int) -> list[list[Cell]]:
@@ -83,6 +87,31 @@ def _table_rows(contributions: Contributions, width: int) -> list[list[Cell]]:
         row += [(" | ", None), *_fit(prefix[i], rest - source_width - 3, largest)]
         rows.append(row)
     return rows
+
+
+def _part_tables(contributions: Contributions, width: int) -> list[list[list[Cell]]]:
+    """Raw shares of the parts of a prompt, one row per step; more tables where a width has no room for all parts."""
+    c = contributions
+    if not c.spans:
+        return []
+    predicted = _row_labels(c)
+    label_width = max(map(_cells, (*predicted, "shares")))
+    columns = [(_shorten(visible(name), _LABEL_WIDTH), total.tolist()) for name, total in c.part_totals.items()]
+    largest = max(abs(share) for _, shares in columns for share in shares) or 1.0
+    tables: list[list[list[Cell]]] = []
+    room = 0
+    for title, shares in columns:
+        column = max(_cells(title), 6) + 2
+        if column > room:
+            room = max(width - label_width - 5, column)
+            labels = ["raw shares", *(f"{s:>4} {p}" for s, p in zip(c.steps, predicted, strict=True))]
+            tables.append([[(_pad(label, label_width + 5), None)] for label in labels])
+        tables[-1][0].append((" " * (column - _cells(title)) + title, None))
+        for row, share in zip(tables[-1][1:], shares, strict=True):
+            text = _percent(share)
+            row += [(" " * (column - len(text)), None), (text, share / largest)]
+        room -= column
+    return tables
 
 
 def _row_labels(c: Contributions) -> list[str]:

@@ -83,6 +83,7 @@ def test_steps_words_tables_and_files_keep_the_parts(tokenizer: Any, tmp_path: P
     assert torch.equal(c[1:].spans["examples"].shares, c.spans["examples"].shares[1:])
     assert c.merge_subwords().spans["template"].shares.shape[1] == 3
     assert set(c.to_pandas()["side"]) == {*c.spans, "source", "target"}
+    assert c[1].spans == pytest.approx({name: span.total[1].item() for name, span in c.spans.items()})
     assert c.to_dict()["spans"]["template"]["tokens"] == [":", ";", "="]
 
 
