@@ -1,4 +1,5 @@
-"""What the site has besides the pages in `docs`: pages made of files elsewhere in the repository.
+"""What the site has besides the pages in `docs`: pages made of files elsewhere in the repository, and
+those of the gallery, from results that `recipes/gallery.py` has kept.
 
 Links in Markdown are relative to the file they stand in, so that they work wherever the repository is read. Here those
 that lead out of `docs` are turned into links to a page of the site: README and the like, or a listing of code.
@@ -14,7 +15,10 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from hf_lrp import Contributions
+
 ROOT = Path(__file__).parents[2]
+GALLERY = ROOT / "docs" / "gallery"
 PAGES = {
     "README.md": "index.md",
     "recipes/README.md": "recipes.md",
@@ -40,6 +44,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, page, content=(ROOT / path).read_text(encoding="utf-8")))
     for target in sorted(_linked_code(files)):
         files.append(File.generated(config, _listing_page(target), content=_listing(target)))
+    for path in sorted(GALLERY.glob("*.safetensors")):
+        files.append(File.generated(config, f"gallery/{path.stem}.html", content=Contributions.load(path).to_html()))
     return files
 
 
