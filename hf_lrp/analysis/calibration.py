@@ -65,13 +65,18 @@ class Calibration:
         if not (self.sentences >= 1 and 0 <= self.kept <= 1):
             raise ValueError(f"{self.sentences} sentences of which {self.kept} are kept cannot be")
 
+    def at(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation at these steps, counted from 1, each [T]; nan at the first step."""
+        numbers = np.asarray(steps, dtype=np.int64)
+        places = np.clip(numbers - 2, 0, len(self.mean) - 1)
+        mean, deviation = (np.where(numbers > 1, np.array(v)[places], math.nan) for v in (self.mean, self.deviation))
+        return mean, deviation
+
     def z_scores(self, source_total: Sequence[float] | np.ndarray) -> np.ndarray:
         """How many standard deviations above the mean each R_t(source) is, [T] for [T]; nan at the first step."""
         curve = np.asarray(source_total, dtype=np.float64)
-        places = np.minimum(np.arange(len(curve)) - 1, len(self.mean) - 1)
-        z = (curve - np.array(self.mean)[places]) / np.array(self.deviation)[places]
-        z[:1] = math.nan
-        return z
+        mean, deviation = self.at(range(1, len(curve) + 1))
+        return (curve - mean) / deviation
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file."""

@@ -27,6 +27,7 @@ def render_report(comparison: Comparison, pictures: Sequence[Picture]) -> str:
     lengths = first.run.lengths
     return render(
         "report.html",
+        styles=("page.css", "report.css"),
         title="Source and target contributions: " + ", ".join(labels),
         labels=labels,
         sentences=first.run.number,

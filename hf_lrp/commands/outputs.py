@@ -89,9 +89,9 @@ class Outputs:
     def write(self, results: Sequence[Contributions]) -> None:
         """Write the files, then JSON to standard output."""
         if self.html is not None:
-            from hf_lrp.result.html import render_page
+            from hf_lrp.result.html import write_page
 
-            write_atomically(self.html, render_page(results).encode())
+            write_page(self.html, results)
         for contributions, png in zip(results, self.png, strict=False):
             write_atomically(png, draw(contributions))
         for contributions, path in zip(results, self.save, strict=False):

@@ -12,6 +12,8 @@ _ACTING = ("Cc", "Zl", "Zp", "Cs")  # control characters, line and paragraph sep
 
 def visible(text: str) -> str:
     """The text with control, line break, direction and half characters as escapes, such as `\\x1b`."""
+    if text.isprintable():
+        return text
     return "".join(_escape(char) if _acts(char) else char for char in text)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 import numpy as np
 
 from hf_lrp.result.intervals import Estimate, bootstrap_mean
+from hf_lrp.result.paged import Paged
 from hf_lrp.result.plotted import Plotted
 from hf_lrp.result.quantities import AVERAGED, mean_over_steps
 
@@ -59,7 +59,7 @@ class PositionMeans:
         return import_pandas().DataFrame(columns)
 
 
-class ContributionsList(list["Contributions"], Plotted):
+class ContributionsList(list["Contributions"], Plotted, Paged):
     """What `explain` gives for a list of sources, in order: a list of `Contributions`, with a view on all of them."""
 
     @overload
@@ -112,20 +112,8 @@ class ContributionsList(list["Contributions"], Plotted):
         self._require_some()
         return plot_mean_curve(self, place)
 
-    @overload
-    def to_html(self) -> str: ...
-
-    @overload
-    def to_html(self, path: str | os.PathLike[str]) -> None: ...
-
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
-        """One self-contained page with all heat maps; with a path, written there."""
-        from hf_lrp.result.html import render_page, write_page
-
-        if path is None:
-            return render_page(self)
-        write_page(path, self)
-        return None
+    def _entries(self) -> list[Contributions]:
+        return self
 
     def show(self) -> None:
         """Show all of them in a notebook, elsewhere print their coloured tables."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hf_lrp.data.naming import short_name
 from hf_lrp.data.visible import visible
+from hf_lrp.result.paged import Paged
 from hf_lrp.result.plotted import Plotted
 from hf_lrp.result.quantities import AVERAGED
 from hf_lrp.result.words import plain_tokens
@@ -25,7 +26,7 @@ _QUANTITIES = ("source_total", "target_total", "source_entropy", "target_entropy
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Plotted):
+class Comparison(Plotted, Paged):
     """`first.compare(second)`. Differences are second - first.
 
     Where both have the same target tokens and steps, shares are compared one by one: `source` and `target`. Where the
@@ -134,6 +135,9 @@ class Comparison(Plotted):
         from hf_lrp.result.plotting import plot_difference
 
         return plot_difference(self, place)
+
+    def _entries(self) -> list[Comparison]:
+        return [self]
 
     def __str__(self) -> str:
         width = max(map(len, (*self.names, "difference"))) + 2

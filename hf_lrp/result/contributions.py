@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hf_lrp.result import quantities
 from hf_lrp.result.checks import FLOATS, IDS, check_descriptions, check_tensors
+from hf_lrp.result.paged import Paged
 from hf_lrp.result.plotted import Plotted
 from hf_lrp.result.spans import Span, check_spans, from_fields, to_fields
 from hf_lrp.result.steps import Step
@@ -40,7 +41,7 @@ _TUPLES = (
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Contributions(Plotted):
+class Contributions(Plotted, Paged):
     """Contributions of S source tokens and of N target tokens to T predictions.
 
     All N steps are there (T = N) unless some were chosen: `c[2:7]`, or a contrast at one word. Steps count from 1, as
@@ -347,31 +348,14 @@ class Contributions(Plotted):
 
         return plot_contributions(self, place)
 
-    @overload
-    def to_html(self) -> str: ...
-
-    @overload
-    def to_html(self, path: str | os.PathLike[str]) -> None: ...
-
-    def to_html(self, path: str | os.PathLike[str] | None = None) -> str | None:
-        """A self-contained page with the heat map as a table; with a path, written there."""
-        from hf_lrp.result.html import render_page, write_page
-
-        if path is None:
-            return render_page([self])
-        write_page(path, [self])
-        return None
+    def _entries(self) -> list[Contributions]:
+        return [self]
 
     def show(self) -> None:
-        """Show the heat map in a notebook, elsewhere print the coloured table."""
+        """Show the page in a notebook, elsewhere print the coloured table."""
         from hf_lrp.result.showing import show
 
         show([self])
-
-    def _repr_html_(self) -> str:
-        from hf_lrp.result.html import render_fragment
-
-        return render_fragment(self)
 
     def table(self) -> TerminalTable:
         """A coloured table for the terminal, as wide as it is: `rich.print(contributions.table())`."""

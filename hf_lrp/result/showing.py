@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 
 
 def show(results: Sequence[Contributions]) -> None:
-    """Display the results in a notebook, one below the other; elsewhere print their tables, with colours if it can."""
+    """Display the results in a notebook, as a page; elsewhere print their tables, with colours if it can."""
     if _in_notebook():
         from IPython.display import HTML, display
 
-        for c in results:
-            display(HTML(c._repr_html_()))
+        from hf_lrp.result.html import render_fragment
+
+        display(HTML(render_fragment(results)))
         return
     from rich.console import Console
 

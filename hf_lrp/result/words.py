@@ -215,6 +215,28 @@ def plain_tokens(tokens: Sequence[str]) -> tuple[str, ...]:
     return tuple(text or ("␣" if token else "∅") for token, text in texts)
 
 
+def running_text(tokens: Sequence[str], others: Sequence[str] = ()) -> tuple[tuple[str, bool], ...]:
+    """Each token as a part of a text that is read: its text without markers, and whether a space stands before it.
+
+    Special tokens stand apart. Where tokens have no markers, as words do, spaces are where they usually are. `others`
+    are tokens of the same tokenizer that help to tell its markers. Empty is the text of a lone `▁`.
+    """
+    marking = detect_marking([*tokens, *others])
+    texts = [visible(_bare(token, marking)) for token in tokens]
+    apart = [True, *(_is_apart(a, b, marking) for a, b in pairwise(tokens))]
+    return tuple(zip(texts, apart, strict=False))
+
+
+def _is_apart(before: str, token: str, marking: Marking) -> bool:
+    """Whether a space stands between two tokens."""
+    if looks_special(before) or looks_special(token):
+        return True
+    if marking is not Marking.NONE:
+        return not _continues(before, token, marking)
+    closes = all(unicodedata.category(char) in ("Pe", "Pf", "Po") for char in token)
+    return not (closes or (_is_unspaced(token) and _is_unspaced(before[-1:])))
+
+
 def _readable(token: str, marking: Marking) -> str:
     if marking is Marking.BYTE_LEVEL:
         text = _bare(token, marking)

@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 from example_contributions import FRENCH, make_contributions
+from page_reader import read_page
 
 from hf_lrp.result.contributions import Contributions
 
@@ -223,7 +224,7 @@ class TestSteps:
         part = make_contributions()[2:5]
         assert "3 of 6 steps" in str(part)
         assert "   3 ▁dor" in str(part) and "   2 ▁chat" not in str(part)
-        assert part.to_html().count("<tr>") == 2 + 3
+        assert read_page(part.to_html())["entries"][0]["results"][0]["levels"]["token"]["steps"] == [3, 4, 5]
         assert len(part.plot().axes[0].get_yticklabels()) == 3
         assert sorted(set(part.to_pandas().step)) == [3, 4, 5]
         part.save(tmp_path / "a.safetensors")
@@ -260,14 +261,18 @@ class TestMarks:
     def test_table_page_and_picture_mark_them(self, other):
         assert "   3 ▁man≠▁dor" in str(other)
         assert "≠: at 1 of 6 steps the explained token is not the written one" in str(other)
-        page = other.to_html()
-        assert page.count("≠ ▁dor") == 1 and "at 1 of 6 steps" in page
+        (result,) = read_page(other.to_html())["entries"][0]["results"]
+        assert result["levels"]["token"]["explained"] == [None, None, "man", None, None, None]
+        assert result["levels"]["word"]["explained"] == [None, None, "man / t", None, None]
+        assert result["notes"][-1] == "at 1 of 6 steps the explained token is not the written one"
         labels = [label.get_text() for label in other.plot().axes[0].get_yticklabels()]
         assert labels == ["Le", "chat", "man ≠ dor", "t", ".", "</s>"]
 
     def test_nothing_is_marked_where_they_agree(self):
         c = make_contributions()
-        assert "≠" not in str(c) + c.to_html() + "".join(c.row_labels)
+        assert "≠" not in str(c) + "".join(c.row_labels)
+        (result,) = read_page(c.to_html())["entries"][0]["results"]
+        assert not any(result["levels"]["token"]["explained"])
 
 
 def test_a_page_can_be_written(tmp_path):

@@ -20,11 +20,14 @@ def test_lists_show_all(capsys):
     assert text.index("made-up/en-fr") < text.index("other:")
 
 
-def test_a_notebook_gets_the_heat_map(monkeypatch, capsys):
+def test_a_notebook_gets_the_page(monkeypatch, capsys):
     shown = []
     display = SimpleNamespace(HTML=lambda text: text, display=shown.append)
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1)))
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     make_contributions().show()
     assert shown == [make_contributions()._repr_html_()]
+    results = ContributionsList([make_contributions(), make_contributions(seed=1)])
+    results.show()
+    assert shown[1:] == [results._repr_html_()]
     assert capsys.readouterr().out == ""
