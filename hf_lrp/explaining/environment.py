@@ -45,4 +45,4 @@ def _compiled() -> str:
         return f"in use, {level}"
     if compiled.is_built():
         return f"switched off by {compiled.VARIABLE}"
-    return "not built: install a C compiler, then hf-lrp again"
+    return "not built, or from other sources: install a C compiler, then hf-lrp again"

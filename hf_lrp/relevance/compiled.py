@@ -25,6 +25,9 @@ VARIABLE = "HF_LRP_COMPILED"
 LEVELS = ("plain", "avx2", "avx512")
 RULE = AlphaBeta(1.0, 0.0)
 
+# As in fused/linear.c: raised with every change of a function's arguments, so that an older build is not used.
+INTERFACE = 2
+
 # A lag that no token reaches: relevance from all steps.
 ALL_STEPS = 2**40
 
@@ -33,12 +36,26 @@ SMALLEST_SHARE = 2**20
 
 _ARGUMENTS = {"p": ctypes.c_void_p, "l": ctypes.c_long, "d": ctypes.c_double}
 _SIGNATURES = {
-    "linear_memory": "l",
+    "interface": "",
+    "linear_memory": "ll",
     "layer_norm_memory": "l",
-    "linear": "pppppplllllll",
+    "attention_memory": "p",
+    "linear": "ppppppppp" + "lllllll",
     "layer_norm": "pppdppp" + "llllll",
-    "residual": "pppppplllll",
+    "residual": "pppppp" + "lllll",
+    "attention": "pp" + "ll",
 }
+
+
+class _Attention(ctypes.Structure):
+    """As in fused/attention.c."""
+
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("query", "key", "value", "weights", "slope", "relevance")),
+        *((name, ctypes.c_void_p) for name in ("to_query", "to_key", "to_value", "lost")),
+        *((name, ctypes.c_long) for name in ("heads", "queries", "keys", "steps", "width", "value_width")),
+        *((name, ctypes.c_long) for name in ("lag", "causal", "own_step")),
+    ]
 
 
 def level() -> str | None:
@@ -72,19 +89,28 @@ def covers(rule: Rule, *tensors: Tensor | None) -> bool:
     )
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None, relevance: Tensor, lag: int | None = None) -> Tensor:
-    """As `hf_lrp.relevance.operations.linear`."""
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    relevance: Tensor,
+    lag: int | None = None,
+    turned: tuple[Tensor, Tensor, Tensor] | None = None,
+) -> Tensor:
+    """As `hf_lrp.relevance.operations.linear`; turned: as `hf_lrp.relevance.operations.rotated_linear`."""
     (tokens, steps, outputs), inputs = relevance.shape, weight.shape[1]
     x, weight, relevance = x.contiguous(), weight.contiguous(), relevance.contiguous()
     shift = weight.new_zeros(outputs) if bias is None else bias / inputs
+    rotation = (None, None, None) if turned is None else tuple(part.contiguous() for part in turned)
     received = relevance.new_empty(tokens, steps, inputs)
     library = _library()
-    size = library.linear_memory(steps)
+    size = library.linear_memory(steps, inputs)
+    sizes = tokens, steps, outputs, inputs, ALL_STEPS if lag is None else lag
 
     def work(first: int, stride: int) -> None:
         memory = torch.empty(size)
-        pointers = _pointers(x, weight, shift, relevance, received, memory)
-        library.linear(*pointers, first, stride, tokens, steps, outputs, inputs, ALL_STEPS if lag is None else lag)
+        pointers = _pointers(x, weight, shift, *rotation, relevance, received, memory)
+        library.linear(*pointers, first, stride, *sizes)
 
     _share_out(work, tokens, steps * outputs * inputs)
     return received
@@ -126,12 +152,48 @@ def residual(x: Tensor, update: Tensor, relevance: Tensor) -> tuple[Tensor, Tens
     return to_x, to_update
 
 
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    weights: Tensor,
+    slope: Tensor | None,
+    relevance: Tensor,
+    received: tuple[Tensor, Tensor, Tensor],
+    own_step: bool,
+    lag: int | None,
+    causal: bool,
+) -> Tensor:
+    """As `hf_lrp.relevance.operations.attention`, into ``received``: tensors of query, key and value.
+
+    received: [heads, positions, steps, width], in memory [positions, steps, heads, width]. Each head's total is kept
+    but where it has nowhere to go; returns where that is so, [heads, steps].
+    """
+    heads, queries, steps, value_width = relevance.shape
+    steps = queries if own_step else steps
+    given = [t if t is None else t.contiguous() for t in (query, key, value, weights, slope)]
+    sent = relevance.movedim(0, 2).contiguous()
+    lost = torch.empty(heads, steps, dtype=torch.bool)
+    pointers = _pointers(*given, sent, *received, lost)
+    sizes = heads, queries, key.shape[1], steps, query.shape[-1], value_width
+    core = ctypes.byref(_Attention(*pointers, *sizes, ALL_STEPS if lag is None else lag, causal, own_step))
+    library = _library()
+    size = library.attention_memory(core)
+
+    def work(first: int, stride: int) -> None:
+        memory = torch.empty(size)
+        library.attention(core, memory.data_ptr(), first, stride)
+
+    _share_out(work, heads, 3 * weights[0].numel() * value_width * (1 if own_step else steps))
+    return lost
+
+
 def _pointers(*tensors: Tensor | None) -> list[int | None]:
     return [None if tensor is None else tensor.data_ptr() for tensor in tensors]
 
 
 def _share_out(work: Callable[[int, int], None], tokens: int, cost: int) -> None:
-    """Call ``work(first, stride)`` so that all tokens are worked on, by as many threads as torch uses and as pay.
+    """Call ``work(first, stride)`` so that all tokens or heads are worked on, by as many threads as torch has and pay.
 
     Strided, because in a causal decoder early tokens carry more steps than late ones.
     """
@@ -169,7 +231,12 @@ def _usable_levels() -> tuple[str, ...]:
     """Those of LEVELS that were built and that this processor has, by what torch says of it."""
     capability = torch.backends.cpu.get_cpu_capability()
     highest = 2 if capability.startswith("AVX512") else 1 if capability == "AVX2" else 0
-    return tuple(name for name in LEVELS[: highest + 1] if _file(name) is not None)
+    return tuple(name for name in LEVELS[: highest + 1] if _file(name) is not None and _is_current(name))
+
+
+def _is_current(name: str) -> bool:
+    library = ctypes.CDLL(_file(name))
+    return hasattr(library, "interface") and library.interface() == INTERFACE
 
 
 def _file(name: str) -> str | None:
@@ -182,5 +249,5 @@ def _load(name: str) -> ctypes.CDLL:
     library = ctypes.CDLL(_file(name))
     for function, kinds in _SIGNATURES.items():
         getattr(library, function).argtypes = [_ARGUMENTS[kind] for kind in kinds]
-        getattr(library, function).restype = ctypes.c_long if function.endswith("memory") else None
+        getattr(library, function).restype = ctypes.c_long if function.endswith(("memory", "interface")) else None
     return library

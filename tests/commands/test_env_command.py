@@ -24,7 +24,7 @@ def test_the_compiled_part_in_use(capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.delenv(compiled.VARIABLE, raising=False)
     level = compiled.level()
     assert lines(capsys)["compiled part"] == (
-        f"in use, {level}" if level else "not built: install a C compiler, then hf-lrp again"
+        f"in use, {level}" if level else "not built, or from other sources: install a C compiler, then hf-lrp again"
     )
     monkeypatch.setenv(compiled.VARIABLE, "off")
     if level:

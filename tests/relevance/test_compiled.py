@@ -15,7 +15,7 @@ from hf_lrp.relevance import compiled, operations
 from hf_lrp.relevance.rules import AlphaBeta, Epsilon, Rule
 
 RULE = AlphaBeta(1, 0)
-OPERATIONS = ("linear", "layer_norm", "residual")
+OPERATIONS = ("linear", "rotated_linear", "layer_norm", "residual")
 
 Tensors = dict[str, Any]
 
@@ -50,10 +50,16 @@ def draw(operation: str, seed: int, tokens: int, steps: int, inputs: int, output
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator) * (torch.rand(*shape, generator=generator) > 0.1)
 
-    relevance = normal(tokens, steps, outputs if operation == "linear" else inputs).abs()
-    if operation == "linear":
+    relevance = normal(tokens, steps, outputs if "linear" in operation else inputs).abs()
+    if "linear" in operation:
         bias = normal(outputs) if seed % 3 else None
-        return {"x": normal(tokens, inputs), "weight": normal(outputs, inputs), "bias": bias, "relevance": relevance}
+        drawn = {"x": normal(tokens, inputs), "weight": normal(outputs, inputs), "bias": bias, "relevance": relevance}
+        if operation == "rotated_linear":
+            # cosines and sines that are not negative: a feature that is its own partner must not vanish
+            angle = torch.rand(tokens, outputs, generator=generator) * 1.5
+            partner = torch.randperm(outputs, generator=generator)
+            drawn["rotation"] = operations.Rotation(angle.cos(), angle.sin(), partner)
+        return drawn
     if operation == "layer_norm":
         bias = normal(inputs) if seed % 3 else None
         x = normal(tokens, inputs) * 2 + seed % 5
@@ -69,7 +75,10 @@ def run(operation: str, tensors: Tensors, rule: Rule = RULE, **options: Any) -> 
 def in_torch(operation: str, tensors: Tensors, **options: Any) -> tuple[Tensor, ...]:
     """The torch code, in float64, which the compiled part does not cover."""
     doubled = {name: t.double() if isinstance(t, Tensor) else t for name, t in tensors.items()}
-    assert not compiled.covers(RULE, doubled["x"])
+    if "rotation" in doubled:
+        cos, sin, partner = doubled["rotation"]
+        doubled["rotation"] = operations.Rotation(cos.double(), sin.double(), partner)
+    assert not compiled.covers(RULE, doubled["relevance"])
     return run(operation, doubled, **options)
 
 

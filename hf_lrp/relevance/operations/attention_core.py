@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
+from hf_lrp.relevance import compiled
 from hf_lrp.relevance.operations.joins import add
 from hf_lrp.relevance.rules import Rule, conserve, may_hold, rescale
 
@@ -18,6 +21,31 @@ HEAD_BLOCK = 2**18
 # In a causal decoder attention is processed in this many blocks of queries, for which later keys and earlier steps are
 # left out, if it has at least as many queries as the second number.
 CAUSAL_BLOCKS, CAUSAL_QUERIES = 4, 32
+
+
+class Core(NamedTuple):
+    """What attention is computed from, and which of it has to do with relevance; as in `attention`."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    weights: Tensor
+    slope: Tensor | None
+    own_step: bool
+    lag: int | None
+    causal: bool
+
+    def of_heads(self, heads: slice) -> Core:
+        """Some of the heads."""
+        slope = None if self.slope is None else self.slope[heads]
+        states = self.query[heads], self.key[heads], self.value[heads], self.weights[heads]
+        return Core(*states, slope, self.own_step, self.lag, self.causal)
+
+    def of_queries(self, queries: slice, keys: slice) -> Core:
+        """Some of the queries, and the keys they see."""
+        slope = None if self.slope is None else self.slope[:, queries, keys]
+        states = self.query[:, queries], self.key[:, keys], self.value[:, keys], self.weights[:, queries, keys]
+        return Core(*states, slope, self.own_step, self.lag, self.causal)
 
 
 def attention(
@@ -50,6 +78,7 @@ def attention(
     Totals are kept per step, within each head; what a head without any positive input holds goes to the other heads.
     If there are none, all heads send to the values by attention weight.
     """
+    core = Core(query, key, value, weights, slope, own_step, lag, causal)
     heads, queries, steps, _ = relevance.shape
     to_query = _empty(relevance, queries, steps, heads, query.shape[-1])
     to_key, to_value = (
@@ -57,24 +86,23 @@ def attention(
     )
     # with a step per query, [heads, q, 1, d] is read as [heads, 1, steps, d]
     by_step = to_query.transpose(1, 2) if own_step else to_query
-    received = [by_step, to_key, to_value]
     total = (relevance.transpose(1, 2) if own_step else relevance).sum((1, 3), keepdim=True)
-    dead = torch.zeros_like(total, dtype=torch.bool)
-    for h in _head_slices(weights, relevance):
-        given = (rule, query[h], key[h], value[h], weights[h], relevance[h], own_step)
-        parts = (
-            _to_values(*given) if rule.detaches else _to_all(*given, None if slope is None else slope[h], lag, causal)
-        )
-        for merged, part in zip((to_query, to_key, to_value), parts, strict=True):
-            merged[h] = part
-        dead[h] = rescale(rule, [r[h] for r in received], total[h], (1, 3))
+    if compiled.covers(rule, query, key, value, weights, slope, relevance):
+        dead = compiled.attention(*core[:5], relevance, (to_query, to_key, to_value), *core[5:])[:, None, :, None]
+    else:
+        dead = torch.zeros_like(total, dtype=torch.bool)
+        for h in _head_slices(weights, relevance):
+            parts = (_to_values if rule.detaches else _to_all)(rule, core.of_heads(h), relevance[h])
+            for merged, part in zip((to_query, to_key, to_value), parts, strict=True):
+                merged[h] = part
+            dead[h] = rescale(rule, [by_step[h], to_key[h], to_value[h]], total[h], (1, 3))
     if may_hold(dead):
 
         def by_weight() -> list[Tensor]:
             values = _spread(weights, relevance.abs(), own_step)
             return [torch.zeros_like(by_step), torch.zeros_like(to_key), values]
 
-        conserve(rule, received, total.sum(0, keepdim=True), (0, 1, 3), by_weight)
+        conserve(rule, [by_step, to_key, to_value], total.sum(0, keepdim=True), (0, 1, 3), by_weight)
     return to_query, to_key, to_value
 
 
@@ -90,71 +118,49 @@ def _head_slices(weights: Tensor, relevance: Tensor) -> list[slice]:
     return [slice(start, start + size) for start in range(0, heads, size)]
 
 
-def _to_values(
-    rule: Rule, query: Tensor, _: Tensor, value: Tensor, weights: Tensor, relevance: Tensor, own_step: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+def _to_values(rule: Rule, core: Core, relevance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Attention with constant weights: queries and keys receive nothing."""
-    output = weights @ value
+    output = core.weights @ core.value
     to_value = None
     for part in rule.parts:
-        phi = part.phi(value)
-        share = part.divide(relevance, weights @ phi, output)
-        to_value = add(to_value, _spread(weights, share, own_step) * phi.unsqueeze(2))
+        phi = part.phi(core.value)
+        share = part.divide(relevance, core.weights @ phi, output)
+        to_value = add(to_value, _spread(core.weights, share, core.own_step) * phi.unsqueeze(2))
     assert to_value is not None
-    to_query = relevance.new_zeros(*relevance.shape[:3], query.shape[-1])
-    return to_query, to_value.new_zeros(*to_value.shape[:3], query.shape[-1]), to_value
+    to_query = relevance.new_zeros(*relevance.shape[:3], core.query.shape[-1])
+    return to_query, to_value.new_zeros(*to_value.shape[:3], core.query.shape[-1]), to_value
 
 
-def _to_all(
-    rule: Rule,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    weights: Tensor,
-    relevance: Tensor,
-    own_step: bool,
-    slope: Tensor | None,
-    lag: int | None,
-    causal: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _to_all(rule: Rule, core: Core, relevance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Attention with its expansion in queries, keys and values, by blocks of queries where they are many."""
-    heads, queries, keys = weights.shape
-    steps, width = relevance.shape[2], query.shape[-1]
-    size = max(1, ATTENTION_BLOCK // (heads * keys * max(steps, width, value.shape[-1])))
+    heads, queries, keys = core.weights.shape
+    steps, width, lag = relevance.shape[2], core.query.shape[-1], core.lag
+    size = max(1, ATTENTION_BLOCK // (heads * keys * max(steps, width, core.value.shape[-1])))
     if lag is not None and queries >= CAUSAL_QUERIES:
         size = min(size, -(-queries // CAUSAL_BLOCKS))
     if size >= queries:
-        return _expand(rule, query, key, value, weights, relevance, own_step, slope)
+        return _expand(rule, core, relevance)
     to_query = relevance.new_zeros(heads, queries, steps, width)
     to_key, to_value = (
-        relevance.new_zeros(heads, keys, queries if own_step else steps, t.shape[-1]) for t in (key, value)
+        relevance.new_zeros(heads, keys, queries if core.own_step else steps, t.shape[-1])
+        for t in (core.key, core.value)
     )
     carrying = queries if lag is None else min(queries, steps + lag)
     for start in range(0, carrying, size):
         block = slice(start, start + size)
-        k = slice(0, block.stop if causal else None)
+        k = slice(0, block.stop if core.causal else None)
         live = slice(0 if lag is None else max(0, start - lag), None)
-        steep = None if slope is None else slope[:, block, k]
-        sent = relevance[:, block, live]
-        received = _expand(rule, query[:, block], key[:, k], value[:, k], weights[:, block, k], sent, own_step, steep)
-        reached = block if own_step else live
+        received = _expand(rule, core.of_queries(block, k), relevance[:, block, live])
+        reached = block if core.own_step else live
         to_query[:, block, live] = received[0]
         to_key[:, k, reached] += received[1]
         to_value[:, k, reached] += received[2]
     return to_query, to_key, to_value
 
 
-def _expand(
-    rule: Rule,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    weights: Tensor,
-    relevance: Tensor,
-    own_step: bool,
-    slope: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _expand(rule: Rule, core: Core, relevance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The same, with intermediate tensors over all pairs of queries and keys."""
+    query, key, value, weights, slope, own_step, *_ = core
     # v - o from differences to the value with the largest weight: exact also where that weight is almost 1
     top = weights.argmax(-1, keepdim=True).expand(-1, -1, value.shape[-1])
     offset = value.transpose(1, 2).unsqueeze(1) - value.gather(1, top).unsqueeze(-1)  # [heads, q, d, k]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from hf_lrp.relevance import compiled
 from hf_lrp.relevance.operations.by_token import Writer, redistribute, share_bias
 from hf_lrp.relevance.rules import Rule
 
@@ -43,6 +44,8 @@ def rotated_linear(
 
     Shapes and lag as in `linear`; rotation: of the outputs.
     """
+    if compiled.covers(rule, x, weight, bias, rotation.cos, rotation.sin, relevance):
+        return compiled.linear(x, weight, bias, relevance, lag, rotation)
     outputs, inputs = weight.shape
     shift, constant = share_bias(rule, weight.new_zeros(outputs) if bias is None else bias, inputs)
     shift = rotation.turn(shift.expand(len(x), -1)).unsqueeze(-1)
