@@ -7,12 +7,13 @@ files: ``timeline.csv`` with what is overall and ``timeline-positions.csv`` with
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from hf_lrp.analysis.measures.endings import read_endings
 from hf_lrp.analysis.measures.metrics import (
     DIVERGENCE,
     Table,
@@ -61,6 +62,7 @@ class Timeline:
         overall: by quantity, an estimate of arrays `[K]`.
         by_position: by quantity, an estimate of arrays `[K, P]`.
         stages: for R(source) and the entropies, the turning points of the overall values.
+        names: by position, the token that all targets have there, such as `</s>`; not in files of older versions.
     """
 
     prefix: str
@@ -72,6 +74,7 @@ class Timeline:
     overall: dict[str, Estimate]
     by_position: dict[str, Estimate]
     stages: dict[str, Stages]
+    names: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def load(cls, folder: str | Path) -> Timeline:
@@ -112,7 +115,7 @@ class Timeline:
         write_atomically(folder / "timeline.csv", csv_table(("step", "quantity", *_ENDS), one))
         positions = csv_table(("step", "quantity", "position", *_ENDS), many)
         write_atomically(folder / "timeline-positions.csv", positions)
-        content = {field: _to_json(value) for field, value in vars(self).items()}
+        content = {name: _to_json(value) for name, value in vars(self).items()}
         content["stages"] = {name: _to_json(asdict(stages)) for name, stages in self.stages.items()}
         write_json(folder / _FILE, {"format": _FORMAT, "version": _VERSION, **content})
 
@@ -212,6 +215,7 @@ def measure_timeline(runs: Mapping[int, Run], prefix: str) -> Timeline:
         overall=totals,
         by_position=positions,
         stages={name: find_stages(steps, totals[name].value) for name in STAGED},
+        names=read_endings(last, prefix).target,
     )
 
 
@@ -267,5 +271,6 @@ def _from_json(content: dict[str, Any]) -> dict[str, Any]:
     for stages in content["stages"].values():
         stages |= {name: np.nan for name in _NUMBERS if stages[name] is None}
     content["stages"] = {name: Stages(**stages) for name, stages in content["stages"].items()}
+    content["names"] = {int(position): token for position, token in content.get("names", {}).items()}
     arrays = {name: np.array(content[name]) for name in ("steps", "positions")}
     return content | arrays | {"folders": tuple(content["folders"])}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -21,7 +23,9 @@ from hf_lrp.result.look import (
     ordered_style,
 )
 
-_PANEL_HEIGHT = 2.1
+_COLUMN_HEIGHT, _PAGE_HEIGHT = 1.65, 1.95  # inches of a panel
+_LABEL = 24  # characters of a line beside a panel
+EDGE = "_edge"  # what the lines around bands are called; legends leave it out
 _ARROWS = 5  # places along a panel where growth is marked
 _ARROW = {"arrowstyle": "-|>", "color": INK, "linewidth": 0.9, "shrinkA": 1.5, "shrinkB": 1.5, "mutation_scale": 7}
 _SHORTEST_ARROW = 7.0  # points
@@ -61,7 +65,10 @@ def draw_checkpoints(chart: Chart) -> Figure:
         for number, curve in enumerate(panel.curves):
             marker = markers.get(number, "")
             color = ORDERED_COLORS(norm(steps[number]))
-            axes.plot(curve.x, curve.value, color=color, marker=marker, linewidth=1)
+            if marker:
+                draw_curve(axes, curve, {"color": color, "marker": marker, "linewidth": 1.2})
+            else:
+                axes.plot(curve.x, curve.value, color=color, linewidth=0.9)
     bar = figure.colorbar(ScalarMappable(norm, ORDERED_COLORS), ax=panels, pad=0.02, aspect=25)
     bar.set_label("training step")
     set_step_ticks(bar.ax.yaxis, steps)
@@ -73,30 +80,46 @@ def draw_checkpoints(chart: Chart) -> Figure:
 
 
 def draw_curve(axes: Axes, curve: Curve, style: dict) -> None:
-    """A line, and its interval as a band of the same colour."""
-    axes.fill_between(curve.x, curve.low, curve.high, color=style["color"], alpha=0.18, linewidth=0)
+    """A line, and its interval as a band of the same colour whose edges are seen where bands overlap."""
+    axes.fill_between(curve.x, curve.low, curve.high, color=style["color"], alpha=0.16, linewidth=0)
+    for edge in (curve.low, curve.high):
+        axes.plot(curve.x, edge, color=style["color"], alpha=0.55, linewidth=0.4, label=EDGE)
     axes.plot(curve.x, curve.value, **style)
 
 
-def _panels(chart: Chart) -> tuple[Figure, list[Axes]]:
-    """A figure with labelled, empty panels."""
+def open_panels(chart: Chart, extra: float = 0.0) -> tuple[Figure, list[Axes]]:
+    """A figure with labelled, empty panels, as wide as one column of a page or as both; `extra` inches of height.
+
+    Panels with the same x-axis below each other name it once.
+    """
     rows = -(-len(chart.panels) // chart.columns)
-    has_legend = chart.kind != "checkpoints" and len(chart.panels[0].curves) > 1
-    legend_height = 0.16 * _legend_rows(chart) + 0.05 if has_legend else 0.0
-    figure = new_figure(COLUMN if chart.columns == 1 else PAGE, rows * _PANEL_HEIGHT + 0.1 + legend_height)
-    grid = figure.subplots(rows, chart.columns, squeeze=False)
-    panels = list(grid.flat)
+    shared = len({panel.x_label for panel in chart.panels}) == 1
+    width, height = (COLUMN, _COLUMN_HEIGHT) if chart.columns == 1 else (PAGE, _PAGE_HEIGHT)
+    figure = new_figure(width, rows * (height - 0.2 * shared) + 0.3 + extra)
+    panels = list(figure.subplots(rows, chart.columns, squeeze=False, sharex="col" if shared else "none").flat)
     for axes in panels[len(chart.panels) :]:
         axes.remove()
     for number, (axes, panel) in enumerate(zip(panels, chart.panels, strict=False)):
-        axes.set_xlabel(panel.x_label)
-        axes.set_ylabel(panel.label)
+        is_lowest = number + chart.columns >= len(chart.panels)
+        if is_lowest or not shared:
+            axes.set_xlabel(panel.x_label)
+            axes.tick_params(axis="x", labelbottom=True)
+        axes.set_ylabel(textwrap.fill(panel.label, _LABEL))
         if len(chart.panels) > 1:
-            letter(axes, number, panel.title)
+            letter(axes, number, "" if panel.title == panel.label else panel.title)
         if panel.is_difference:
             axes.axhline(0, color=INK, linewidth=0.8)
-        _set_positions(axes, panel)
+    figure.align_ylabels(panels[: len(chart.panels)])
     return figure, panels[: len(chart.panels)]
+
+
+def _panels(chart: Chart) -> tuple[Figure, list[Axes]]:
+    """Panels by position."""
+    has_legend = chart.kind != "checkpoints" and len(chart.panels[0].curves) > 1
+    figure, panels = open_panels(chart, 0.16 * _legend_rows(chart) + 0.05 if has_legend else 0.0)
+    for axes, panel in zip(panels, chart.panels, strict=True):
+        _set_positions(axes, panel)
+    return figure, panels
 
 
 def _set_positions(axes: Axes, panel: Panel) -> None:

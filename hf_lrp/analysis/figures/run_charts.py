@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,7 +12,13 @@ from hf_lrp.analysis.measures.endings import LAST, Endings
 from hf_lrp.analysis.measures.metrics import Table, by_position, paired_difference, source_positions
 from hf_lrp.result.intervals import Estimate, bootstrap_mean
 
-SHORT_WORDS = {"source_entropy": "entropy of source", "target_entropy": "entropy of target"}
+# What axes call quantities, with their units.
+AXES = {
+    "source_total": "source contribution",
+    "source_entropy": "entropy of source (nats)",
+    "target_entropy": "entropy of target (nats)",
+    "accuracy": "accuracy",
+}
 _LONGEST_BASELINE = 22  # characters of a label that fit beside a panel
 
 
@@ -28,7 +34,7 @@ def charts_of_run(run: MeasuredRun) -> list[Chart]:
         Chart(
             "1-contributions-by-position",
             f"Contribution of the whole source at each target position, from the second on. {of_prefix} {bands}",
-            (_panel("source_total", [(run.label, run.tables[prefix])], [run.endings[prefix]], alone=True),),
+            (_panel("source_total", [(run.label, run.tables[prefix])], [run.endings[prefix]]),),
         ),
         _source_positions(run, prefix, of_prefix),
         Chart(
@@ -39,7 +45,6 @@ def charts_of_run(run: MeasuredRun) -> list[Chart]:
                 _panel(quantity, [(run.label, run.tables[prefix])], [run.endings[prefix]])
                 for quantity in ("source_entropy", "target_entropy")
             ),
-            columns=2,
         ),
     ]
     if len(run.tables) > 1:
@@ -47,12 +52,11 @@ def charts_of_run(run: MeasuredRun) -> list[Chart]:
             Chart(
                 "4-prefix-types",
                 "Contribution of source (a) and entropy of source contributions (b) with prefixes of "
-                f"different types. {run.label}, {run.run.number} sentences. {bands}",
+                f"different types. {run.label}, {run.run.number} sentences.{_on_names(run.endings)} {bands}",
                 tuple(
                     _panel(quantity, list(run.tables.items()), list(run.endings.values()))
                     for quantity in ("source_total", "source_entropy")
                 ),
-                columns=2,
             )
         )
     return charts
@@ -90,7 +94,6 @@ def _source_positions(run: MeasuredRun, prefix: str, of_prefix: str) -> Chart:
         "2-source-positions",
         f"{caption} {of_prefix} {describe_bands(run.run.number)}",
         tuple(panels),
-        columns=len(panels),
     )
 
 
@@ -117,7 +120,6 @@ def _growth(runs: Sequence[MeasuredRun], prefix: str) -> Chart:
         f"{runs[0].label} to {runs[-1].label}; arrows lead from the first to the last where their intervals "
         f"do not overlap. {_describe_number(runs)}",
         tuple(_panel(quantity, tables, endings) for quantity in ("source_total", "source_entropy")),
-        columns=2,
         kind=kind,
     )
 
@@ -130,33 +132,25 @@ def _of_prefix(runs: Sequence[MeasuredRun], prefix: str) -> tuple[list[tuple[str
     return [(run.label, run.tables[prefix]) for run in runs], [run.endings[prefix] for run in runs]
 
 
-def _panel(
-    quantity: str, tables: Sequence[tuple[str, Table]], endings: Sequence[Endings], *, alone: bool = False
-) -> Panel:
-    """A quantity of several tables by target position; a panel that stands alone has no title."""
+def _panel(quantity: str, tables: Sequence[tuple[str, Table]], endings: Sequence[Endings]) -> Panel:
+    """A quantity of several tables by target position."""
     curves = tuple(_curve(label, table.positions, by_position(table, quantity)) for label, table in tables)
-    words = WORDS[quantity]
-    return Panel(
-        quantity,
-        words if alone else SHORT_WORDS.get(quantity, words),
-        position_label(tables[0][1].relative),
-        curves,
-        title="" if alone else words,
-        named_positions=_common_names(endings),
-    )
+    place = position_label(tables[0][1].relative)
+    return Panel(quantity, AXES[quantity], place, curves, named_positions=_common_names(endings))
 
 
 def _difference_panel(quantity: str, tables: Sequence[tuple[str, Table]], endings: Sequence[Endings]) -> Panel:
     (baseline, first), *others = tables
+    unit = " (nats)" if "nats" in AXES[quantity] else ""
     curves = tuple(
         _curve(label, table.positions, paired_difference(table, first, quantity)[0]) for label, table in others
     )
     return Panel(
         f"{quantity}_difference",
-        f"difference to {baseline if len(baseline) <= _LONGEST_BASELINE else 'the first'}",
+        f"difference to {baseline if len(baseline) <= _LONGEST_BASELINE else 'the first'}{unit}",
         position_label(first.relative),
         curves,
-        title=f"{WORDS[quantity]}: difference",
+        title=WORDS[quantity],
         is_difference=True,
         named_positions=_common_names(endings),
     )
@@ -172,6 +166,17 @@ def _curve(label: str, positions: np.ndarray, estimate: Estimate) -> Curve:
 
 
 def _common_names(endings: Sequence[Endings]) -> tuple[tuple[float, str], ...]:
-    """Target positions that hold the same token in all sentences of all tables."""
-    first, *others = (set(ending.target.items()) for ending in endings)
-    return tuple((float(position), token) for position, token in sorted(first.intersection(*others)))
+    """Target positions that hold the same token in all sentences of all tables whose targets are of one length."""
+    named = [set(ending.target.items()) for ending in endings if ending.target]
+    common = set.intersection(*named) if named else set()
+    return tuple((float(position), token) for position, token in sorted(common))
+
+
+def _on_names(endings: Mapping[str, Endings]) -> str:
+    """For a caption: which prefixes a named position does not belong to, since they are of all lengths."""
+    others = [prefix for prefix, ending in endings.items() if not ending.target]
+    if not others or len(others) == len(endings):
+        return ""
+    return (
+        f" The position that is named by its token is that of the other prefixes, not of {' and '.join(others)} ones."
+    )

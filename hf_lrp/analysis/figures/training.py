@@ -2,95 +2,112 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import cycle
+from itertools import cycle, pairwise
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from hf_lrp.analysis.figures.charts import Chart, Curve, Stage
-from hf_lrp.analysis.figures.curves import draw_curve
-from hf_lrp.analysis.figures.steps import set_step_axis, short_number
-from hf_lrp.result.look import INK, PAGE, curve_style, letter, new_figure
+from hf_lrp.analysis.figures.curves import draw_curve, open_panels
+from hf_lrp.analysis.figures.steps import set_step_axis
+from hf_lrp.result.look import COLUMN, INK, curve_style, new_figure
 
-_PANEL_HEIGHT = 1.95
-_LANE_HEIGHT = 0.66
-_STAGE_SHADES = ("#dfe9f4", "#f8ead6", "#e3f0e5", "#f2e3ee", "#ececec")
+_LANE_HEIGHT = 0.78
+_STAGE_SHADES = ("#e3ecf6", "#f9eedd", "#e6f2e8", "#f4e8f1", "#eeeeee")
 
 
 def draw_steps(chart: Chart) -> Figure:
-    """Each quantity over training steps; dashed lines part the stages, whose numbers stand above."""
-    rows = -(-len(chart.panels) // chart.columns)
-    figure = new_figure(PAGE, rows * _PANEL_HEIGHT + 0.1)
-    for number, panel in enumerate(chart.panels):
-        axes = figure.add_subplot(rows, chart.columns, number + 1)
+    """Each quantity over training steps; stages are shaded and named."""
+    figure, panels = open_panels(chart)
+    for number, (axes, panel) in enumerate(zip(panels, chart.panels, strict=True)):
         for curve_number, curve in enumerate(panel.curves):
             draw_curve(axes, curve, curve_style(curve_number))
-        letter(axes, number, panel.title)
-        axes.set_ylabel(panel.label)
-        axes.set_xlabel(panel.x_label)
-        set_step_axis(axes, panel.curves[0].x.tolist())
         axes.margins(y=0.12)
-        for stage in chart.stages[1:]:
-            axes.axvline(stage.start, color=INK, linestyle=(0, (4, 2)), linewidth=0.9)
-        if len(chart.stages) > 1:
-            _number_stages(axes, chart.stages)
+        _set_steps(axes, panel.curves[0])
+        _mark_stages(axes, chart.stages, named=number < chart.columns)
     return figure
 
 
 def draw_timeline(chart: Chart) -> Figure:
-    """One lane per quantity over the same training; each stage shaded, with what it changed written into it.
+    """One lane per quantity over the same training; stages are shaded and named.
 
-    Stages are equally wide, whatever their number of steps: the first ones are short, and most happens in them.
+    Numbers stand at the checkpoints where training and its stages begin and end.
     """
-    figure = new_figure(PAGE, len(chart.panels) * _LANE_HEIGHT + 0.8)
+    figure = new_figure(COLUMN, len(chart.panels) * _LANE_HEIGHT + 0.5)
     lanes = figure.subplots(len(chart.panels), 1, sharex=True, squeeze=False)[:, 0]
     bounds = [chart.stages[0].start, *(stage.end for stage in chart.stages)]
-    places = np.arange(len(bounds))
     for axes, panel in zip(lanes, chart.panels, strict=True):
         curve = panel.curves[0]
-        for place, (stage, shade) in enumerate(zip(chart.stages, cycle(_STAGE_SHADES), strict=False)):
-            axes.axvspan(place, place + 1, color=shade, linewidth=0)
-            _write_change(axes, curve, stage, (place + 0.5) / len(chart.stages))
-        moved = replace(curve, x=np.interp(curve.x, bounds, places))
-        draw_curve(axes, moved, curve_style(0) | {"markersize": 2.2, "clip_on": False})
-        axes.set_ylabel(panel.label.replace(" ", "\n", 1), rotation=0, ha="right", va="center")
-        axes.margins(y=0.12)
-        low, high = axes.get_ylim()
-        axes.set_yticks([tick for tick in MaxNLocator(3).tick_values(low, high) if low <= tick <= high])
-        axes.set_ylim(low, high + 0.5 * (high - low))  # room for what is written above the curve
-        axes.grid(visible=False)
-        axes.spines["bottom"].set_visible(axes is lanes[-1])
-        axes.tick_params(axis="x", length=2.5 * (axes is lanes[-1]))
-    for place, stage in enumerate(chart.stages):
-        above = ((place + 0.5) / len(chart.stages), 1.04)
-        lanes[0].text(*above, stage.name, transform=lanes[0].transAxes, ha="center", va="bottom", weight="bold")
-    lanes[-1].set_xlim(places[0], places[-1])
-    lanes[-1].set_xticks(places, [short_number(bound) for bound in bounds])
-    lanes[-1].set_xticks(np.interp(chart.panels[-1].curves[0].x, bounds, places), minor=True)  # the checkpoints
+        draw_curve(axes, curve, curve_style(0) | {"markersize": 2})
+        axes.margins(y=0.4)
+        axes.yaxis.set_major_locator(MaxNLocator(3, min_n_ticks=2))
+        axes.grid(visible=False, axis="x")
+        axes.set_title(panel.label, loc="left", pad=2, size=7)
+        _set_steps(axes, curve)
+        _mark_stages(axes, chart.stages, named=axes is lanes[0])
+        _write_values(axes, curve, bounds)
     lanes[-1].set_xlabel(chart.panels[-1].x_label)
-    figure.align_ylabels(lanes)
     return figure
 
 
-def _number_stages(axes: Axes, stages: tuple[Stage, ...]) -> None:
-    """Write the number of each stage into the middle of its part of the axis."""
-    scale = axes.get_xaxis().get_transform()
-    for number, stage in enumerate(stages, 1):
-        ends = scale.transform([float(stage.start), float(stage.end)])
-        middle = scale.inverted().transform([ends.mean()])[0]
-        axes.text(middle, 0.99, str(number), transform=axes.get_xaxis_transform(), ha="center", va="top", color=INK)
+def _set_steps(axes: Axes, curve: Curve) -> None:
+    """The axis from the first to the last checkpoint."""
+    steps = curve.x.tolist()
+    set_step_axis(axes, steps)
+    if steps[0] < steps[-1]:
+        scale = axes.xaxis.get_transform()
+        first, last = scale.transform(np.array([steps[0], steps[-1]], dtype=float))
+        room = 0.03 * (last - first)
+        axes.set_xlim(*scale.inverted().transform(np.array([first - room, last + room])))
 
 
-def _write_change(axes: Axes, curve: Curve, stage: Stage, middle: float) -> None:
-    """Write the values at both ends of a stage, with an arrow up or down between them."""
-    inside = np.flatnonzero((curve.x >= stage.start) & (curve.x <= stage.end) & np.isfinite(curve.value))
-    if len(inside) < 2:
+def _mark_stages(axes: Axes, stages: tuple[Stage, ...], *, named: bool) -> None:
+    """Shade the stages, part them by lines, and write their names above them; nothing where there is one only."""
+    if len(stages) < 2:
         return
-    first, last = curve.value[inside[[0, -1]]]
-    written = [f"{value:.3f}" if abs(value) < 10 else f"{value:.3g}" for value in (first, last)]
-    arrow = "→" if written[0] == written[1] else "↗" if last > first else "↘"
-    change = f"{written[0]} {arrow} {written[1]}"
-    axes.text(middle, 0.97, change, transform=axes.transAxes, ha="center", va="top", size=7)
+    for stage, shade in zip(stages, cycle(_STAGE_SHADES), strict=False):
+        axes.axvspan(stage.start, stage.end, color=shade, linewidth=0, zorder=0)
+    for before, stage in pairwise(stages):
+        if before.end == stage.start:
+            axes.axvline(stage.start, color=INK, linestyle=(0, (4, 2)), linewidth=0.7)
+    if not named:
+        return
+    scale = axes.xaxis.get_transform()
+    low, high = scale.transform(np.array(axes.get_xlim()))
+    for stage in stages:
+        start, end = scale.transform(np.array([stage.start, stage.end], dtype=float))
+        fits = (end - start) / (high - low) * 2.6 > 0.07 * len(stage.name)  # inches, in the narrowest figure
+        name = stage.name if fits else stage.name.removeprefix("stage ")
+        place = ((start + end) / 2 - low) / (high - low)
+        axes.annotate(
+            name,
+            (place, 1),
+            (0, 9.5),
+            "axes fraction",
+            "offset points",
+            ha="center",
+            va="bottom",
+            size=7,
+            weight="bold",
+        )
+
+
+def _write_values(axes: Axes, curve: Curve, bounds: list[int]) -> None:
+    """Write the values of the checkpoints at some steps on the side of their points that the curve leaves free."""
+    defined = np.flatnonzero(np.isfinite(curve.value))
+    chosen = [n for n, i in enumerate(defined) if curve.x[i] in bounds or n in (0, len(defined) - 1)]
+    outline = [withStroke(linewidth=1.6, foreground="white", alpha=0.85)]
+    x, values = curve.x[defined], curve.value[defined]
+    for n in chosen:
+        value = values[n]
+        side = "left" if n == 0 else "right" if n == len(values) - 1 else "center"
+        written = f"{value:.3f}" if abs(value) < 10 else f"{value:.3g}"
+        beside = [*values[max(n - 1, 0) : n], *values[n + 1 : n + 2]]
+        is_below = bool(beside) and np.mean(beside) > value
+        aligned, away = ("top", -3.5) if is_below else ("bottom", 3.5)
+        look: dict[str, Any] = {"ha": side, "va": aligned, "size": 6.5, "path_effects": outline}
+        axes.annotate(written, (x[n], value), (0, away), textcoords="offset points", **look)

@@ -7,16 +7,20 @@ from itertools import pairwise
 
 from hf_lrp.analysis.comparing import WORDS
 from hf_lrp.analysis.figures.charts import Chart, Curve, Panel, Stage, describe_bands
-from hf_lrp.analysis.figures.run_charts import SHORT_WORDS, position_label
+from hf_lrp.analysis.figures.run_charts import AXES, position_label
 from hf_lrp.analysis.measures.metrics import DIVERGENCE
 from hf_lrp.analysis.timeline import CHANGE, STAGED, Timeline
 
 _WORDS = WORDS | {
-    DIVERGENCE: "KL to the final checkpoint",
+    DIVERGENCE: "KL to the last checkpoint",
     CHANGE + "source_total": "change of source contribution",
     CHANGE + DIVERGENCE: "change of token influences",
 }
-_LABELS = SHORT_WORDS | {CHANGE + "source_total": "mean |change|", CHANGE + DIVERGENCE: "KL to the one before"}
+_LABELS = AXES | {
+    DIVERGENCE: "KL to the last (nats)",
+    CHANGE + "source_total": "|change| of source contribution",
+    CHANGE + DIVERGENCE: "KL to the one before (nats)",
+}
 
 
 def charts_of_timeline(timeline: Timeline, label: str) -> list[Chart]:
@@ -43,8 +47,7 @@ def charts_of_timeline(timeline: Timeline, label: str) -> list[Chart]:
         _over_positions(timeline, "10-change-over-checkpoints", changes, stages, about),
         Chart(
             "11-training-timeline",
-            "The training timeline. Stages are drawn equally wide; written into each is what a quantity is at its "
-            f"beginning and end. {about} {bands}",
+            f"The training timeline, with numbers where training and its stages begin and end. {about} {bands}",
             tuple(_over_steps(timeline, name) for name in (*over_steps, *accuracy)),
             kind="timeline",
             stages=stages,
@@ -75,8 +78,7 @@ def find_stages_of(timeline: Timeline) -> tuple[tuple[Stage, ...], str]:
 
 def _over_steps(timeline: Timeline, quantity: str) -> Panel:
     curve = Curve(_WORDS[quantity], timeline.steps.astype(float), *timeline.overall[quantity])
-    words = _WORDS[quantity]
-    return Panel(quantity, _LABELS.get(quantity, words), "training step", (curve,), title=words)
+    return Panel(quantity, _LABELS[quantity], "training step", (curve,))
 
 
 def _over_positions(
@@ -90,15 +92,16 @@ def _over_positions(
             Curve(f"step {step}", timeline.positions.astype(float), value, low, high, step)
             for step, value, low, high in rows
         )
-        words = _WORDS[quantity]
-        label = words if len(quantities) == 1 else _LABELS.get(quantity, words)
-        panels.append(Panel(quantity, label, position_label(timeline.relative), curves, title=words))
+        names = tuple((float(position), token) for position, token in sorted(timeline.names.items()))
+        place = position_label(timeline.relative)
+        panels.append(Panel(quantity, _LABELS[quantity], place, curves, named_positions=names))
     since = " Changes are since the checkpoint before." if quantities[0].startswith(CHANGE) else ""
     caption = (
         f"By target position for each checkpoint, coloured by training step: {_enumerate(quantities)}.{since} "
-        f"Circles: the first {'change' if since else 'checkpoint'}, squares: the last. {about}"
+        f"Circles: the first {'change' if since else 'checkpoint'}, squares: the last, both with bands. {about} "
+        f"{describe_bands(timeline.number)}"
     )
-    return Chart(stem, caption, tuple(panels), columns=len(panels), kind="checkpoints", stages=stages)
+    return Chart(stem, caption, tuple(panels), kind="checkpoints", stages=stages)
 
 
 def _enumerate(quantities: Sequence[str]) -> str:

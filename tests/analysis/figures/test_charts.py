@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,6 +59,20 @@ class TestOneRun:
         np.testing.assert_array_equal(positions.panels[0].curves[0].high, source_positions(table).high)
         assert [panel.name for panel in entropies.panels] == ["source_entropy", "target_entropy"]
         assert [curve.label for curve in prefixes.panels[1].curves] == ["reference", "model", "random"]
+        assert [panel.label for panel in entropies.panels] == ["entropy of source (nats)", "entropy of target (nats)"]
+
+    def test_positions_are_named_alike_in_all_figures(self, tmp_path):
+        run = measure(write_run(tmp_path), "m")
+        ends = {
+            "reference": {4: "</s>"},
+            "model": {},
+            "random": {4: "</s>"},
+        }  # the model writes targets of all lengths
+        named = {prefix: replace(ending, target=ends[prefix]) for prefix, ending in run.endings.items()}
+        contributions, _, entropies, prefixes = charts_of_run(replace(run, endings=named))
+        panels = (*contributions.panels, *entropies.panels, *prefixes.panels)
+        assert all(panel.named_positions == ((4.0, "</s>"),) for panel in panels)
+        assert "not of model ones" in prefixes.caption and "not of" not in entropies.caption
 
     def test_one_prefix_type_cannot_be_compared_with_others(self, tmp_path):
         charts = charts_of_run(measure(write_run(tmp_path, prefixes=["random"]), "m"))

@@ -11,13 +11,15 @@ import pytest
 from example_charts import STAGES, STEPS, make_chart, make_curve
 from matplotlib import font_manager
 from matplotlib._pylab_helpers import Gcf
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Annotation
 
 from hf_lrp.analysis.figures import draw, write_figure
-from hf_lrp.analysis.figures.charts import Chart, Panel
+from hf_lrp.analysis.figures.charts import Chart, Panel, Stage
+from hf_lrp.analysis.figures.curves import EDGE
 from hf_lrp.analysis.figures.steps import is_logarithmic, short_number
 from hf_lrp.result.look import COLUMN, PAGE, curve_style, save
 
@@ -30,7 +32,13 @@ def luminance(color) -> float:
 
 def arrows(figure: Figure) -> list[tuple[float, float]]:
     """Heights at which arrows begin and end."""
-    return [(text.xyann[1], text.xy[1]) for axes in figure.axes for text in axes.texts if isinstance(text, Annotation)]
+    found = [text for axes in figure.axes for text in axes.texts if isinstance(text, Annotation) and text.arrow_patch]
+    return [(text.xyann[1], text.xy[1]) for text in found]
+
+
+def lines_of(axes: Axes) -> list:
+    """The curves, without the edges of their bands."""
+    return [line for line in axes.lines if line.get_label() != EDGE]
 
 
 def written(figure: Figure) -> list[str]:
@@ -44,7 +52,7 @@ def test_files_of_each_kind(kind, tmp_path):
     assert {path.suffix for path in (tmp_path / "new").iterdir()} == {".pdf", ".svg", ".png", ".csv"}
     assert all((tmp_path / "new" / f"{chart.stem}.{suffix}").read_bytes() == contents[suffix] for suffix in contents)
     height, width, _ = imread(io.BytesIO(contents["png"])).shape
-    assert width >= 200 * PAGE - 1
+    assert width >= 200 * (COLUMN if kind == "timeline" else PAGE) - 1
     assert height > 200
     assert b"/FontFile2" in contents["pdf"]  # TrueType fonts, embedded
     assert not re.search(rb"CreationDate|ModDate|/Type3", contents["pdf"])
@@ -62,7 +70,7 @@ def test_lines_bands_and_labels():
     chart = make_chart()
     figure = draw(chart)
     axes = figure.axes[1]
-    for line, band, curve in zip(axes.lines, axes.collections, chart.panels[1].curves, strict=True):
+    for line, band, curve in zip(lines_of(axes), axes.collections, chart.panels[1].curves, strict=True):
         np.testing.assert_array_equal(line.get_ydata(), curve.value)
         assert band.get_paths()[0].get_extents().y1 == pytest.approx(np.nanmax(curve.high))
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("position", "source entropy")
@@ -111,6 +119,22 @@ def test_characters_without_a_font_become_code_points(monkeypatch):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["U+6211", "b"]
 
 
+def test_a_title_that_repeats_its_axis_is_left_out():
+    chart = make_chart()
+    first, second = chart.panels
+    figure = draw(replace(chart, panels=(replace(first, title=first.label), second)))
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["(a)", "(b) source_entropy"]
+
+
+def test_panels_below_each_other_name_their_axis_once():
+    figure = draw(make_chart(columns=1))
+    assert figure.get_figwidth() == COLUMN
+    assert [axes.get_xlabel() for axes in figure.axes] == ["", "position"]
+    figure.draw_without_rendering()
+    shown = [[label.get_text() for label in axes.get_xticklabels() if label.get_visible()] for axes in figure.axes]
+    assert shown == [[], ["1", "2", "3", "4", "5", "6", "7"]]
+
+
 def test_named_positions_stand_on_the_axis():
     panel = replace(make_chart().panels[0], named_positions=((7.0, "</s>"),))
     axes = draw(Chart("1", "", (panel,))).axes[0]
@@ -139,40 +163,52 @@ class TestGrowth:
         assert arrows(draw(chart)) == []
 
     def test_from_pale_to_dark(self):
-        colors = [line.get_color() for line in draw(make_chart("growth")).axes[0].lines]
+        colors = [line.get_color() for line in lines_of(draw(make_chart("growth")).axes[0])]
         assert luminance(colors[0]) > luminance(colors[1]) > luminance(colors[2])
 
 
 class TestTraining:
-    def test_stage_lines_and_numbers(self):
-        figure = draw(make_chart("steps"))
+    def test_stages_are_parted_and_named_once(self):
+        figure = draw(make_chart("steps", columns=1))
         for axes in figure.axes:
             assert [line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 2] == [300, 3000]
-        assert written(figure) == ["1", "2", "3"] * 2
+        assert written(figure) == ["stage 1", "stage 2", "stage 3"]
+
+    def test_a_stage_too_short_for_its_name_has_its_number(self):
+        stages = (Stage("stage 1", 0, 3000), Stage("stage 2", 3000, 4000), Stage("stage 3", 4000, 9000))
+        assert written(draw(make_chart("steps", columns=1, stages=stages))) == ["stage 1", "2", "3"]
 
     def test_no_stages_no_lines(self):
         figure = draw(make_chart("steps", stages=STAGES[:1]))
-        assert [len(axes.lines) for axes in figure.axes] == [1, 1]
+        assert [len(lines_of(axes)) for axes in figure.axes] == [1, 1]
         assert written(figure) == []
 
     def test_checkpoints_get_darker_with_their_steps(self):
         figure = draw(make_chart("checkpoints"))
-        shades = [luminance(line.get_color()) for line in figure.axes[0].lines]
+        shades = [luminance(line.get_color()) for line in lines_of(figure.axes[0])]
         assert len(shades) == len(STEPS)
         assert shades == sorted(shades, reverse=True)
         assert figure.axes[-1].get_ylabel() == "training step"
 
-    def test_the_timeline_names_stages_and_writes_what_they_change(self):
-        texts = written(draw(make_chart("timeline")))
-        assert [text for text in texts if text.startswith("stage")] == ["stage 1", "stage 2", "stage 3"]
-        # No value at the first step; then 0.48 at step 100, 0.46 at 300, 0.42 at 3000, 0.4 at 9000.
-        assert texts[:3] == ["0.480 ↘ 0.460", "0.460 ↘ 0.420", "0.420 ↘ 0.400"]
+    def test_first_and_last_checkpoints_have_intervals(self):
+        axes = draw(make_chart("checkpoints")).axes[0]
+        assert len(axes.collections) == 2
 
-    def test_stages_of_the_timeline_are_equally_wide(self):
-        axes = draw(make_chart("timeline")).axes[-1]
-        assert axes.get_xticks().tolist() == [0, 1, 2, 3]
-        assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "300", "3k", "9k"]
-        np.testing.assert_allclose(axes.lines[0].get_xdata(), np.interp(STEPS, [0, 300, 3000, 9000], range(4)))
+    def test_the_timeline_names_stages_and_writes_values_where_they_end(self):
+        texts = written(draw(make_chart("timeline")))
+        # No value at the first step; then 0.48 at step 100, 0.46 at 300, 0.42 at 3000, 0.4 at 9000.
+        assert texts == ["stage 1", "stage 2", "stage 3", *["0.480", "0.460", "0.420", "0.400"] * 2]
+
+    def test_steps_of_the_timeline_are_logarithmic_and_fill_its_width(self):
+        figure = draw(make_chart("timeline"))
+        assert figure.get_figwidth() == COLUMN
+        axes = figure.axes[-1]
+        assert axes.get_xscale() == "symlog"
+        figure.draw_without_rendering()
+        assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "100", "200", "500", "1k", "2k", "5k"]
+        places = axes.transAxes.inverted().transform(axes.transData.transform([[step, 0.4] for step in STEPS]))[:, 0]
+        assert 0 < places[0] < 0.05 and 0.95 < places[-1] < 1
+        assert np.diff(places).max() < 0.35
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -194,10 +230,10 @@ def test_nothing_is_defined_where_there_is_one_step(kind):
     ("steps", "logarithmic"),
     [
         ([100, 200, 300, 400, 2000], True),
-        ([100, 200, 300, 400, 900], False),
-        ([1000, 4000, 7000, 10000, 13000], False),
+        ([100, 200, 300, 400], False),
+        ([1000, 4000, 7000, 10000, 13000], True),
         ([0, 10, 100, 1000, 10000], True),
-        ([1, 10, 100], False),
+        ([1, 100], False),
     ],
 )
 def test_scale_of_steps(steps, logarithmic):

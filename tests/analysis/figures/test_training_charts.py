@@ -40,6 +40,7 @@ def make_timeline(
         overall={name: estimate(name, (4,)) for name in names},
         by_position={name: estimate(name, (4, 5)) for name in names},
         stages=stages,
+        names={5: "</s>"},
     )
 
 
@@ -54,6 +55,9 @@ def test_figures_of_training():
     assert (last.step, last.x.tolist()) == (800, [1, 2, 3, 4, 5])
     np.testing.assert_array_equal(last.value, timeline.by_position["accuracy"].value[-1])
     assert [panel.name for panel in charts["11"].panels] == [DIVERGENCE, *STAGED, "accuracy"]
+    assert all(
+        panel.named_positions == ((5.0, "</s>"),) for number in ("8", "9", "10") for panel in charts[number].panels
+    )
     assert all("base, reference prefixes, 7 sentences" in chart.caption for chart in charts.values())
 
 
