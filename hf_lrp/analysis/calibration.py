@@ -24,6 +24,8 @@ from hf_lrp.explaining.explain import explain
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from hf_lrp.explaining.prompts import Prompt
+
 LEAST_SENTENCES = 10  # to calibrate on
 LEAST_VALUES = 30  # of R_t(source) in a bin
 
@@ -46,6 +48,7 @@ class Calibration:
         sources: the SHA-256 of the sentences that were translated.
         kept: the share of these translations that the tokenizer splits as the model wrote them.
         generate: options for `generate` that they were made with.
+        prompt: what the model read them in, if it has no encoder.
     """
 
     mean: tuple[float, ...]
@@ -56,6 +59,7 @@ class Calibration:
     sources: str
     kept: float
     generate: dict[str, Any] = field(default_factory=dict)
+    prompt: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not self.mean or len(self.mean) != len(self.deviation):
@@ -105,6 +109,7 @@ def calibrate(
     weights: str,
     sources: str,
     generate: dict[str, Any] | None = None,
+    prompt: dict[str, Any] | None = None,
 ) -> Calibration:
     """Mean and deviation of R_t(source) by position, from the rows of `translate_and_measure`.
 
@@ -132,6 +137,7 @@ def calibrate(
         sources=sources,
         kept=sum(row["kept"] for row in rows) / len(rows),
         generate=generate or {},
+        prompt=prompt,
     )
 
 
@@ -158,6 +164,7 @@ def translate_and_measure(
     sources: Sequence[str],
     journal: Journal,
     progress: bool = False,
+    prompt: Prompt | None = None,
     **generate_options: Any,
 ) -> None:
     """Translate the sources that the journal has no row for, and keep what `calibrate` needs.
@@ -169,10 +176,11 @@ def translate_and_measure(
         bar.update(len(journal.rows))
         while len(journal.rows) < len(sources):
             chunk = list(sources[len(journal.rows) : len(journal.rows) + _CHUNK])
-            results = explain(model, tokenizer, chunk, predict="target", source_tokens=False, **generate_options)
+            asked: dict[str, Any] = {"prompt": prompt, "predict": "target", "source_tokens": False}
+            results = explain(model, tokenizer, chunk, **asked, **generate_options)
             assert isinstance(results, list)
             for c in results:
-                kept = is_kept(vocabulary, c.target_ids.tolist())
+                kept = is_kept(vocabulary, c.target_ids.tolist(), prompt)
                 journal.append({"curve": c.source_total.tolist(), "kept": kept})
                 bar.update()
 
@@ -183,6 +191,7 @@ def load_or_calibrate(
     sources: Sequence[str],
     path: Path,
     progress: bool = False,
+    prompt: Prompt | None = None,
     **generate_options: Any,
 ) -> Calibration:
     """The calibration of a model on the translations of these sources, kept in a file; interrupted, it goes on."""
@@ -190,21 +199,26 @@ def load_or_calibrate(
         "weights": hash_weights(model),
         "sources": hashlib.sha256(json_bytes(list(sources))).hexdigest(),
         "generate": generate_options,
+        "prompt": None if prompt is None else prompt.settings,
     }
     if path.exists():
         calibration = Calibration.load(path)
         if all(getattr(calibration, name) == value for name, value in measured.items()):
             return calibration
     journal = Journal(path.with_suffix(".partial"), measured)
-    translate_and_measure(model, tokenizer, sources, journal, progress, **generate_options)
+    translate_and_measure(model, tokenizer, sources, journal, progress, prompt, **generate_options)
     calibration = calibrate(journal.rows, model=str(model.config.name_or_path), **measured)
     calibration.save(path)
     journal.remove()
     return calibration
 
 
-def require_own(calibration: Calibration, model: PreTrainedModel) -> None:
-    """Raise a ValueError if a calibration is of another model."""
+def require_own(calibration: Calibration, model: PreTrainedModel, prompt: Prompt | None = None) -> None:
+    """Raise a ValueError if a calibration is of another model or prompt."""
+    if calibration.prompt != (None if prompt is None else prompt.settings):
+        raise ValueError(
+            "The calibration was measured with another prompt: give that one, or sentences to calibrate on."
+        )
     if calibration.weights != hash_weights(model):
         raise ValueError(
             f"The calibration was measured on {calibration.model} with other weights: give sentences to calibrate "

@@ -16,7 +16,6 @@ from hf_lrp.analysis.measures.endings import Endings, read_endings
 from hf_lrp.analysis.measures.metrics import Table, overall, paired_difference, read_table
 from hf_lrp.analysis.run.manifest import PREFIXES, RunError
 from hf_lrp.analysis.run.store import Run
-from hf_lrp.analysis.run.summarizing import QUANTITIES
 from hf_lrp.data.json_files import json_bytes
 from hf_lrp.data.tables import csv_table
 from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate, say_if_few
@@ -126,13 +125,13 @@ def compare(runs: Sequence[MeasuredRun]) -> Comparison:
         Mean(run.label, prefix, quantity, _count(run.tables[prefix].means[quantity]), overall(table, quantity))
         for run in runs
         for prefix, table in run.tables.items()
-        for quantity in _quantities(prefix)
+        for quantity in _quantities(prefix, [table])
     ]
     differences = []
     for run in runs[1:]:
         for prefix in shared_prefixes(runs):
             table, first = run.tables[prefix], runs[0].tables[prefix]
-            for quantity in _quantities(prefix):
+            for quantity in _quantities(prefix, [table, first]):
                 _, estimate = paired_difference(table, first, quantity)
                 number = min(_count(table.means[quantity]), _count(first.means[quantity]))
                 differences.append(Difference(run.label, runs[0].label, prefix, quantity, number, estimate))
@@ -171,6 +170,8 @@ def check_comparable(runs: Sequence[MeasuredRun]) -> list[str]:
         if not same_tokenizer:
             notes.append(f"{names} have different tokenizers: entropies depend on the number of tokens.")
         notes += _different_settings(names, first, run, ("rule", "predict", *["seed"] * ("random" in prefixes)))
+        if run.manifest.get("prompt") != first.manifest.get("prompt"):
+            notes.append(f"{names} were given different prompts.")
     return notes
 
 
@@ -198,9 +199,15 @@ def shared_prefixes(runs: Sequence[MeasuredRun]) -> list[str]:
     return [prefix for prefix in PREFIXES if all(prefix in run.tables for run in runs)]
 
 
-def _quantities(prefix: str) -> tuple[str, ...]:
-    """What is compared: accuracy only where the prefix is the correct translation."""
-    return QUANTITIES if prefix == "reference" else tuple(name for name in QUANTITIES if name != "accuracy")
+def _quantities(prefix: str, tables: Sequence[Table]) -> list[str]:
+    """What is compared, as far as all tables have it: accuracy only where the prefix is the correct translation."""
+    names = [name for name in tables[0].values if all(name in table.values for table in tables)]
+    return [name for name in names if prefix == "reference" or name != "accuracy"]
+
+
+def in_words(quantity: str) -> str:
+    """What a quantity is called: the paper's words, or the share of a part of a prompt."""
+    return WORDS.get(quantity, quantity)
 
 
 def _count(values: np.ndarray) -> int:

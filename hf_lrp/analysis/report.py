@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from hf_lrp.analysis.comparing import WORDS, Comparison, settings_of
+from hf_lrp.analysis.comparing import Comparison, in_words, settings_of
 from hf_lrp.analysis.run.manifest import PREFIXES
 from hf_lrp.data.pages import render
 from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate
@@ -63,7 +63,7 @@ def _tables(estimates: Sequence[Any], sign: str) -> Iterator[dict[str, Any]]:
             for run in dict.fromkeys(item.run for item in found)
         ]
         if rows:
-            yield {"prefix": prefix, "header": ["run", *(WORDS[name] for name in quantities)], "rows": rows}
+            yield {"prefix": prefix, "header": ["run", *map(in_words, quantities)], "rows": rows}
 
 
 def _interval(estimate: Estimate, sign: str) -> dict[str, str]:

@@ -6,14 +6,19 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hf_lrp.explaining.prompted import read_prompted
+
 if TYPE_CHECKING:
     from hf_lrp.data.vocabulary import Vocabulary
+    from hf_lrp.explaining.prompts import Prompt
 
 _FEW = 0.5  # of a model's translations
 
 
-def is_kept(vocabulary: Vocabulary, ids: Sequence[int]) -> bool:
-    """Whether the tokens of a translation become text and the same tokens again."""
+def is_kept(vocabulary: Vocabulary, ids: Sequence[int], prompt: Prompt | None = None) -> bool:
+    """Whether the tokens of a translation, written after a prompt if there is one, become text and the same again."""
+    if prompt is not None:
+        return read_prompted("a", prompt, vocabulary)[1].keeps(ids, 0)
     assert vocabulary.tokenizer is not None
     text = str(vocabulary.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
     return bool(text) and vocabulary.encode([text], "target")[0] == list(ids)

@@ -20,12 +20,16 @@ from hf_lrp.data.json_files import json_bytes
 from hf_lrp.data.locks import one_writer
 from hf_lrp.data.tables import tsv_table
 from hf_lrp.explaining.explain import explain
+from hf_lrp.explaining.prompted import prompt_for_corpus
 from hf_lrp.result.contributions import Contributions
 from hf_lrp.result.quantities import from_second_step
 from hf_lrp.result.words import looks_special
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from hf_lrp.explaining.prompts import Prompt
+
 MOST_SENTENCES = 200  # to calibrate on, where the pairs' own sources are taken
 THRESHOLD = -2.0
 KINDS = (".tsv", ".jsonl")
@@ -94,6 +98,7 @@ def score_corpus(
     pairs: Sequence[tuple[str, str]],
     out: str | Path,
     *,
+    prompt: Any = None,
     calibration: Calibration | Sequence[str] | None = None,
     threshold: float = THRESHOLD,
     progress: bool = False,
@@ -105,6 +110,7 @@ def score_corpus(
         model, tokenizer: as for `hf_lrp.explain`.
         pairs: sources and translations, as text.
         out: a file ``.tsv`` or ``.jsonl``, which is replaced. The calibration and unfinished work stand beside it.
+        prompt: for a model without an encoder, as for :func:`hf_lrp.explain`, the same for all pairs.
         calibration: how much the model usually depends on its source: an earlier calibration, or sentences to
             translate for one. None: up to 200 of the sources.
         threshold: words with a z-score below it are flagged.
@@ -120,17 +126,18 @@ def score_corpus(
     if isinstance(calibration, Calibration) and generate_options:
         raise ValueError("Options for generate are for translations to calibrate on: the calibration is given.")
     _require_texts(pairs)
+    read = prompt_for_corpus(model, tokenizer, prompt)
     for path in (out, _beside(out, "calibration.partial"), _beside(out, "calibration.json")):
         prepare_destination(path)
     with one_writer(_beside(out, "lock"), str(out)):
         if isinstance(calibration, Calibration):
-            require_own(calibration, model)
+            require_own(calibration, model, read)
         else:
             chosen = _sources_of(pairs) if calibration is None else list(calibration)
             saved = _beside(out, "calibration.json")
-            calibration = load_or_calibrate(model, tokenizer, chosen, saved, progress, **generate_options)
+            calibration = load_or_calibrate(model, tokenizer, chosen, saved, progress, read, **generate_options)
         warn_if_lost(calibration.kept)
-        journal = _score(model, tokenizer, pairs, calibration, threshold, _beside(out, "partial"), progress)
+        journal = _score(model, tokenizer, pairs, read, calibration, threshold, _beside(out, "partial"), progress)
         write_atomically(out, _format(journal.rows, out.suffix))
         journal.remove()
     return journal.rows
@@ -151,6 +158,7 @@ def _score(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     pairs: Sequence[tuple[str, str]],
+    prompt: Prompt | None,
     calibration: Calibration,
     threshold: float,
     path: Path,
@@ -158,11 +166,14 @@ def _score(
 ) -> Journal:
     """A row per pair; those that an interrupted run has left are not computed again."""
     settings = {"model": calibration.weights, "calibration": _digest([*calibration.mean, *calibration.deviation])}
+    if prompt is not None:
+        settings["prompt"] = _digest(prompt.settings)
     journal = Journal(path, settings | {"data": _digest([list(pair) for pair in pairs]), "threshold": threshold})
     done = len(journal.rows)
     bar = tqdm(pairs[done:], initial=done, total=len(pairs), desc="Scoring", disable=not progress)
     for source, translation in bar:
-        contributions = explain(model, tokenizer, source, translation, predict="target", source_tokens=False)
+        asked: dict[str, Any] = {"prompt": prompt, "predict": "target", "source_tokens": False}
+        contributions = explain(model, tokenizer, source, translation, **asked)
         assert isinstance(contributions, Contributions)
         scored = asdict(score_translation(contributions, calibration, threshold))
         journal.append({"source": source, "translation": translation, **scored})

@@ -26,7 +26,6 @@ from hf_lrp.analysis.measures.metrics import (
 from hf_lrp.analysis.measures.stages import Stages, find_stages
 from hf_lrp.analysis.run.manifest import RunError
 from hf_lrp.analysis.run.store import Run
-from hf_lrp.analysis.run.summarizing import QUANTITIES
 from hf_lrp.data.checkpoints import step_of, whole_checkpoints
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.json_files import read_json, write_json
@@ -47,7 +46,7 @@ Measured: TypeAlias = tuple[Estimate, Estimate]  # overall and by position
 class Timeline:
     """What was measured of K checkpoints on the same sentences, with bootstrap intervals.
 
-    Quantities are those of a run (`metrics.QUANTITIES`); ``divergence``, KL(last || checkpoint) of the token influence
+    Quantities are those of a run (`Table.values`); ``divergence``, KL(last || checkpoint) of the token influence
     distributions; and ``change of <quantity>`` since the checkpoint before: means over sentences of |difference|, for
     divergence KL(checkpoint || the one before), nan for the first. Prefixes that a model writes are other tokens at
     each checkpoint, so there are no divergences then.
@@ -221,12 +220,13 @@ def measure_timeline(runs: Mapping[int, Run], prefix: str) -> Timeline:
 
 def _measure(run: Run, table: Table, last: Run, before: tuple[Run, Table] | None) -> dict[str, Measured]:
     """By quantity the overall estimate and that by position, for one checkpoint."""
-    measured = {name: (overall(table, name), by_position(table, name)) for name in QUANTITIES}
+    measured = {name: (overall(table, name), by_position(table, name)) for name in table.values}
     if table.prefix != "model":
         measured[DIVERGENCE] = _diverge(run, last, table.prefix)
     if before is None:
         return measured
-    measured |= {CHANGE + name: paired_change(before[1], table, name)[::-1] for name in QUANTITIES}
+    both = [name for name in table.values if name in before[1].values]
+    measured |= {CHANGE + name: paired_change(before[1], table, name)[::-1] for name in both}
     if table.prefix != "model":
         measured[CHANGE + DIVERGENCE] = _diverge(before[0], run, table.prefix)
     return measured

@@ -21,6 +21,7 @@ from hf_lrp.commands.arguments import (
     add_max_memory,
     add_model,
     add_num_beams,
+    add_prompt,
     add_rule,
     add_selection,
 )
@@ -29,9 +30,11 @@ from hf_lrp.commands.loading import (
     load_data,
     load_model,
     read_device,
+    read_prompt,
     read_rule,
     require_folder,
 )
+from hf_lrp.data.visible import visible
 
 if TYPE_CHECKING:
     from hf_lrp.analysis import Run
@@ -70,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the model is conditioned on: the target, its own translation, the target of another pair "
         "(default: all three)",
     )
+    add_prompt(method)
     add_rule(method)
     add_num_beams(method, "the model's")
     add_languages(method)
@@ -89,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
     from hf_lrp.analysis.run.scheduling import this_process
     from hf_lrp.explaining.loading import quiet_transformers
 
-    rule, state = read_rule(args), this_process()
+    rule, state, prompt = read_rule(args), this_process(), read_prompt(args)
     require_settings(
         args.out,
         prefixes=args.prefix,
@@ -97,6 +101,7 @@ def run(args: argparse.Namespace) -> None:
         rule=rule,
         request={"lengths": args.lengths, "number": args.number},
         generate=generate_options(args),
+        **({} if prompt is None else {"prompt": prompt.settings}),
     )
     device = state.device if args.device is None else read_device(args)
     with state.main_process_first():  # the others find it in the cache
@@ -108,6 +113,7 @@ def run(args: argparse.Namespace) -> None:
             tokenizer,
             pairs,
             args.out,
+            prompt=prompt,
             prefixes=args.prefix,
             lengths=args.lengths,
             number=args.number,
@@ -130,6 +136,8 @@ def _show(run: Run) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from hf_lrp.analysis.run.summarizing import part_of
+
     lengths = "mixed lengths" if run.lengths is None else "{} source and {} target tokens".format(*run.lengths)
     console = Console(highlight=False)
     console.print(f"{run.manifest['model']}: {run.number:,} pairs with {lengths}", markup=False, soft_wrap=True)
@@ -141,4 +149,12 @@ def _show(run: Run) -> None:
         *values, error = (found[name] for name in _COLUMNS)
         table.add_row(prefix, *("-" if value is None else f"{value:.3f}" for value in values), f"{error:.0e}")
     console.print(table)
+    parts = {name: part for found in run.metrics.values() for name in found if (part := part_of(name)) is not None}
+    if parts:
+        table = Table("prefix", box=SIMPLE_HEAD, pad_edge=False)
+        for part in parts.values():
+            table.add_column(visible(part), justify="right")
+        for prefix, found in run.metrics.items():
+            table.add_row(prefix, *(f"{found[name]:.3f}" if found.get(name) is not None else "-" for name in parts))
+        console.print("Raw shares of the parts of the prompt:", table, sep="\n", markup=False)
     console.print("Means over the steps of each sentence from the second on, then over sentences.", markup=False)

@@ -34,6 +34,24 @@ def add_languages(parser: Arguments) -> None:
         )
 
 
+def add_prompt(parser: Arguments) -> None:
+    """``prompt`` and ``part``: what `read_prompt` makes a prompt of."""
+    parser.add_argument(
+        "--prompt",
+        metavar="TEXT|@FILE",
+        help="what a model without an encoder reads the source in: a template with {source} and names of parts, in "
+        "which \\n is a new line; or a file with one, or with chat messages if it ends with .json (default: a plain "
+        "request to translate)",
+    )
+    parser.add_argument(
+        "--part",
+        metavar="NAME=TEXT|@FILE",
+        type=_part,
+        action="append",
+        help="what {NAME} in the prompt stands for; repeat it for several parts",
+    )
+
+
 def add_device(parser: Arguments) -> None:
     """``device``: where `load_model` puts the model."""
     parser.add_argument(
@@ -128,6 +146,13 @@ def seed(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 999999999")
     return int(text)
+
+
+def _part(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not (sign and name.strip() and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=TEXT or NAME=@FILE, such as examples=@examples.txt")
+    return name.strip(), value
 
 
 def _lengths(text: str) -> Any:

@@ -43,19 +43,19 @@ def run(args: argparse.Namespace) -> None:
 
 def _table(comparison: Comparison) -> list[str]:
     """Lines with the mean of each run, and its difference to the first."""
-    from hf_lrp.analysis.comparing import WORDS
+    from hf_lrp.analysis.comparing import in_words
     from hf_lrp.analysis.run.manifest import PREFIXES
-    from hf_lrp.analysis.run.summarizing import QUANTITIES
 
     differences = {(item.prefix, item.quantity, item.run): item for item in comparison.difference_estimates}
     lines = [("prefix", "quantity", "run", "mean", "difference to the first" if differences else "")]
-    order = {name: place for place, name in enumerate((*PREFIXES, *QUANTITIES))}
+    quantities = dict.fromkeys(mean.quantity for mean in comparison.mean_estimates)
+    order = {name: place for place, name in enumerate((*PREFIXES, *quantities))}
     for mean in sorted(comparison.mean_estimates, key=lambda mean: (order[mean.prefix], order[mean.quantity])):
         difference = differences.get((mean.prefix, mean.quantity, mean.run))
         written = ""
         if difference is not None:
             written = _interval(difference.estimate, "+") + " *" * difference.excludes_zero
-        lines.append((mean.prefix, WORDS[mean.quantity], mean.run, _interval(mean.estimate), written))
+        lines.append((mean.prefix, in_words(mean.quantity), mean.run, _interval(mean.estimate), written))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     about = "Means over the steps of each sentence from the second on, then over sentences."

@@ -17,10 +17,11 @@ from hf_lrp.commands.arguments import (
     add_max_memory,
     add_model,
     add_num_beams,
+    add_prompt,
     add_rule,
     seed,
 )
-from hf_lrp.commands.loading import generate_options, load_model, read_device, read_rule
+from hf_lrp.commands.loading import generate_options, load_model, read_device, read_prompt, read_rule
 from hf_lrp.commands.outputs import Outputs, read_targets, show
 from hf_lrp.data.files import STANDARD_STREAM, read_sentences
 
@@ -31,6 +32,8 @@ EXAMPLES = """
   hf-lrp explain Helsinki-NLP/opus-mt-en-de --source-file sentences.txt --html page.html
   cat sentences.txt | hf-lrp explain path/to/model --json - > contributions.json
   hf-lrp explain --source 'I am hungry.' --prefix random --pool unrelated.fr.txt --png heat.png
+  hf-lrp explain HuggingFaceTB/SmolLM2-135M-Instruct --source 'I am hungry.'
+      --prompt '{examples}\\nEnglish: {source}\\nFrench:' --part examples=@examples.txt
 """
 
 
@@ -50,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f"--{side}-file", metavar="FILE", help=f"{side} sentences, one per line, UTF-8; - is standard input"
         )
     add_languages(texts)
+    add_prompt(texts)
     _add_method(parser.add_argument_group("method"))
     _add_outputs(
         parser.add_argument_group(
@@ -109,6 +113,7 @@ def run(args: argparse.Namespace) -> None:
     """Read the texts, check the outputs, then load the model and explain."""
     sources, targets = _read_texts(args)
     pool = None if args.pool is None else read_sentences(args.pool)
+    prompt = read_prompt(args)
     _check_prefix(args, targets)
     _check_contrast(args, len(sources))
     outputs = _outputs(args, len(sources))
@@ -124,6 +129,7 @@ def run(args: argparse.Namespace) -> None:
             tokenizer,
             sources,
             targets,
+            prompt=prompt,
             prefix=args.prefix,
             predict=(args.predict or "top1") if args.contrast is None else [dict(args.contrast)],
             rule=rule,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from hf_lrp.explaining.prompts import Prompt
     from hf_lrp.relevance.rules import Rule
 
 
@@ -38,6 +39,36 @@ def read_rule(args: argparse.Namespace) -> Rule:
     name, numbers = args.rule
     kind: Any = {"alphabeta": AlphaBeta, "epsilon": Epsilon, "gamma": Gamma}[name]
     return kind(*numbers)
+
+
+def read_prompt(args: argparse.Namespace) -> Prompt | None:
+    """The prompt that is named, or None; exits with a usage error where parts have no place in it."""
+    if args.prompt is None:
+        if args.part:
+            args.usage_error("--part is for a --prompt that has its name in braces")
+        return None
+    parts = dict(args.part or ())
+    if len(parts) < len(args.part or ()):
+        args.usage_error("--part names a part twice")
+    from hf_lrp.explaining.prompts import Prompt
+
+    try:
+        return Prompt(_read_template(args.prompt), {name: _read_text(text) for name, text in parts.items()})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"--prompt cannot be used: {error}") from error
+
+
+def _read_template(given: str) -> Any:
+    from hf_lrp.data.json_files import read_json
+
+    return read_json(given[1:]) if given.startswith("@") and given.endswith(".json") else _read_text(given)
+
+
+def _read_text(given: str) -> str:
+    """A text of the command line, or that of a file, without the end of its last line."""
+    if given.startswith("@"):
+        return Path(given[1:]).read_text(encoding="utf-8").removesuffix("\n")
+    return given.replace("\\n", "\n")
 
 
 def generate_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_lrp.commands.arguments import add_data, add_device, add_languages, add_model, add_num_beams
-from hf_lrp.commands.loading import generate_options, load_data, load_model, read_device
+from hf_lrp.commands.arguments import add_data, add_device, add_languages, add_model, add_num_beams, add_prompt
+from hf_lrp.commands.loading import generate_options, load_data, load_model, read_device, read_prompt
 from hf_lrp.data.files import prepare_destination, read_sentences
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=-2.0,
         help="words with a z-score below this are flagged (default: %(default)g)",
     )
+    add_prompt(method)
     add_num_beams(method, "the model's")
     add_languages(method)
     add_device(method)
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
     from hf_lrp.analysis.scoring import score_corpus
     from hf_lrp.explaining.loading import quiet_transformers
 
-    calibration, device = _read_calibration(args), read_device(args)
+    calibration, device, prompt = _read_calibration(args), read_device(args), read_prompt(args)
     with quiet_transformers(unless=args.debug):
         model, tokenizer = load_model(args, args.model, device)
         rows = score_corpus(
@@ -74,6 +75,7 @@ def run(args: argparse.Namespace) -> None:
             tokenizer,
             pairs,
             args.out,
+            prompt=prompt,
             calibration=calibration,
             threshold=args.threshold,
             progress=sys.stderr.isatty(),

@@ -21,10 +21,19 @@ from hf_lrp.commands.arguments import (
     add_languages,
     add_max_memory,
     add_num_beams,
+    add_prompt,
     add_rule,
     add_selection,
 )
-from hf_lrp.commands.loading import generate_options, load_data, load_model, read_device, read_rule, require_folder
+from hf_lrp.commands.loading import (
+    generate_options,
+    load_data,
+    load_model,
+    read_device,
+    read_prompt,
+    read_rule,
+    require_folder,
+)
 
 if TYPE_CHECKING:
     from hf_lrp.analysis.timeline import Timeline
@@ -64,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the models are conditioned on: the target (default), the target of another pair, or what each "
         "writes itself, which gives no divergences",
     )
+    add_prompt(method)
     add_rule(method)
     add_num_beams(method, "the models'")
     add_languages(method)
@@ -83,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
     from hf_lrp.analysis.timeline import evaluate_timeline, find_checkpoints
     from hf_lrp.explaining.loading import quiet_transformers
 
-    rule, checkpoints = read_rule(args), find_checkpoints(args.folders)
+    rule, prompt, checkpoints = read_rule(args), read_prompt(args), find_checkpoints(args.folders)
     state = this_process()
     device = state.device if args.device is None else read_device(args)
     with state.main_process_first():  # the others find it in the cache
@@ -101,6 +111,7 @@ def run(args: argparse.Namespace) -> None:
             load,
             pairs,
             args.out,
+            prompt=prompt,
             prefix=args.prefix,
             lengths=args.lengths,
             number=args.number,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -15,8 +15,10 @@ from transformers import PreTrainedModel, StoppingCriteria
 
 from hf_lrp.data.vocabulary import Side, Vocabulary, require_text
 from hf_lrp.explaining.inputs import Sources, describe_tokens, plain, read_sentences
+from hf_lrp.explaining.options import require_no_prompt
 from hf_lrp.explaining.prefixes import Prefix, require_one_sequence
-from hf_lrp.explaining.prompts import ReadPrompt, read_prompt, tokenize_prompt
+from hf_lrp.explaining.prompts import Prompt, ReadPrompt, read_prompt, tokenize_prompt
+from hf_lrp.relevance.families import family_of
 from hf_lrp.relevance.propagation import Relevance
 from hf_lrp.result.contributions import Contributions
 from hf_lrp.result.spans import Span
@@ -172,6 +174,29 @@ def read_prompted(source: Any, prompt: Any, vocabulary: Vocabulary) -> tuple[Sou
     items = [one.ids[one.places["source"]] for one in read]
     sources = Sources("input_ids", items, single, partial(describe_tokens, vocabulary))
     return sources, Prompted(vocabulary, read, template.is_chat)
+
+
+def count_prompted(
+    sources: Sequence[str], targets: Sequence[str], prompt: Prompt, vocabulary: Vocabulary
+) -> Iterator[tuple[int, int]]:
+    """The numbers of source and target tokens of pairs; more than there are positions where the prompt has no room."""
+    read, prompted = read_prompted(list(sources), prompt, vocabulary)
+    for number, (item, target) in enumerate(zip(read.items, targets, strict=True)):
+        written, room = len(prompted.encode(target, number)), vocabulary.limit
+        fits = room is None or len(prompted.prompts[number].ids) + written <= room
+        yield len(item), written if fits else cast(int, room) + 1
+
+
+def prompt_for_corpus(model: PreTrainedModel, tokenizer: Any, prompt: Any) -> Prompt | None:
+    """The prompt that all sentences of a corpus are read in; None for a model with an encoder."""
+    if family_of(model).encoder is not None:
+        require_no_prompt(model, prompt)
+        return None
+    read = read_prompt(prompt, tokenizer)
+    for name, part in read.parts.items():
+        if not isinstance(part, str):
+            raise TypeError(f"The part {name!r} of the prompt must be one text for all sentences of the corpus.")
+    return read
 
 
 def _require_texts(texts: Sequence[Any], side: Side) -> Sequence[str]:

@@ -69,6 +69,12 @@ class Prompt:
         contents = [m["content"] for m in self.template] if not isinstance(self.template, str) else [self.template]
         return [name for text in contents for name in _FIELD.findall(_without_escapes(text))]
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Template and parts for files, as JSON has them."""
+        template = self.template if isinstance(self.template, str) else [dict(m) for m in self.template]
+        return {"template": template, "parts": dict(self.parts)}
+
     def values(self, source: str, number: int, count: int) -> dict[str, str]:
         """What each name stands for, for one of ``count`` sources."""
         values = {"source": source}

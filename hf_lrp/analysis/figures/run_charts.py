@@ -10,6 +10,7 @@ from hf_lrp.analysis.comparing import WORDS, MeasuredRun, check_comparable, shar
 from hf_lrp.analysis.figures.charts import Chart, Curve, Kind, Panel, describe_bands
 from hf_lrp.analysis.measures.endings import LAST, Endings
 from hf_lrp.analysis.measures.metrics import Table, by_position, paired_difference, source_positions
+from hf_lrp.analysis.run.summarizing import part_of
 from hf_lrp.result.intervals import Estimate, bootstrap_mean
 
 # What axes call quantities, with their units.
@@ -24,6 +25,8 @@ _LONGEST_BASELINE = 22  # characters of a label that fit beside a panel
 
 def charts_of_run(run: MeasuredRun) -> list[Chart]:
     """Contributions by position, use of source positions, entropies; and prefix types, where there are several.
+
+    For a model that reads prompts, also the raw shares of their parts.
 
     The first three are with reference prefixes, as in the paper, or else with the first type that the run has.
     """
@@ -59,7 +62,7 @@ def charts_of_run(run: MeasuredRun) -> list[Chart]:
                 ),
             )
         )
-    return charts
+    return [*charts, *_prompt_parts(run)]
 
 
 def charts_of_runs(runs: Sequence[MeasuredRun], *, growth: bool = False) -> list[Chart]:
@@ -72,6 +75,24 @@ def charts_of_runs(runs: Sequence[MeasuredRun], *, growth: bool = False) -> list
     if growth:
         charts += [_growth(runs, prefix) for prefix in shared_prefixes(runs)]
     return charts
+
+
+def _prompt_parts(run: MeasuredRun) -> list[Chart]:
+    """Raw shares of the parts of a prompt, for a model that reads one: a panel for each prefix type."""
+    panels = []
+    for prefix, table in run.tables.items():
+        parts = {quantity: part for quantity in table.values if (part := part_of(quantity)) is not None}
+        curves = [_curve(part, table.positions, by_position(table, quantity)) for quantity, part in parts.items()]
+        if curves:
+            title = f"{prefix} prefixes" if len(run.tables) > 1 else ""
+            panels.append(Panel("share", "raw share", position_label(table.relative), tuple(curves), title=title))
+    if not panels:
+        return []
+    caption = (
+        "Raw shares of the parts of the prompt, of source and of target at each target position; they sum to 1. "
+        f"{run.label}, {run.run.number} sentences. {describe_bands(run.run.number)}"
+    )
+    return [Chart("12-parts-of-the-prompt", caption, tuple(panels), columns=min(2, len(panels)))]
 
 
 def _source_positions(run: MeasuredRun, prefix: str, of_prefix: str) -> Chart:

@@ -56,7 +56,8 @@ class Table:
         relative: whether positions are relative to a sentence's length, as where lengths are mixed.
         positions: `[P]`: 1 .. T, or the middles of `BINS` bins of relative positions between 0 and 1.
         values: by quantity `[n, P]`; nan where a sentence has no value. What a model writes may be longer or shorter
-            than T: there is no value after its end, and steps after T count in `means` only.
+            than T: there is no value after its end, and steps after T count in `means` only. For models that read
+            prompts, the raw share of each part too (`summarizing.share_of`).
         means: by quantity `[n]`: the mean over the steps of the sentence from the second on.
         source_axis: `[S or BINS]`, likewise for the source.
         source_position: `[n, S or BINS]`, source(k) -> target; empty in tables of divergences.
@@ -124,6 +125,9 @@ def _fill(table: Table, row: int, pair: int, quantities: dict[str, np.ndarray]) 
     """Enter what was measured at each step of a sentence, `[T]`, as a row of the table."""
     table.pairs[row] = pair
     for name, steps in quantities.items():
+        if name not in table.values:  # the share of a part of the prompt
+            table.values[name] = np.full((len(table.pairs), len(table.positions)), np.nan)
+            table.means[name] = np.full(len(table.pairs), np.nan)
         by_position = bin_positions(steps) if table.relative else steps[: len(table.positions)]
         table.values[name][row, : len(by_position)] = by_position
         table.means[name][row] = mean_over_steps(steps)

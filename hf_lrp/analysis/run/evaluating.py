@@ -38,6 +38,8 @@ from hf_lrp.data.vocabulary import Vocabulary
 from hf_lrp.explaining.explain import PAPER_RULE, explain_prefixes
 from hf_lrp.explaining.half_precision import in_float32
 from hf_lrp.explaining.prefixes import DecoderPrompts, Prefix, shuffle_targets
+from hf_lrp.explaining.prompted import count_prompted, prompt_for_corpus, read_prompted
+from hf_lrp.explaining.prompts import Prompt
 from hf_lrp.relevance.families import family_of
 from hf_lrp.relevance.rules import Rule
 from hf_lrp.result.contributions import Contributions
@@ -52,6 +54,7 @@ def evaluate(
     pairs: Any,
     folder: str | Path,
     *,
+    prompt: Any = None,
     prefixes: Sequence[str] = PREFIXES,
     lengths: Lengths = "auto",
     number: int = 1000,
@@ -73,6 +76,7 @@ def evaluate(
         pairs: a dataset with text columns ``source`` and ``target``, such as ``load_pairs`` gives, or a sequence of
             (source, target) texts. In processes other than the main one it is not read.
         folder: new, or of the same evaluation.
+        prompt: for a model without an encoder, as for :func:`hf_lrp.explain`, the same for all pairs.
         prefixes: what the model is conditioned on, one or more: ``"reference"``, the target; ``"model"``, what it
             generates; ``"random"``, the target of another pair of the evaluation set.
         lengths: (S, T): pairs with S source and T target tokens, the end of the sentence included; ``"auto"``: the
@@ -89,14 +93,16 @@ def evaluate(
         Occupied: another process writes into the folder.
     """
     folder = Path(folder)
-    task = _read_task(model, tokenizer, prefixes, rule, seed, max_memory, generate_options)
+    task = _read_task(model, tokenizer, prompt, prefixes, rule, seed, max_memory, generate_options)
     request = Request(lengths, number, seed, task.longest(longest))
     state = this_process()
     plan: tuple[str, list[int]] | None = None
     with ExitStack() as stack:
         if state.is_main_process:
             pairs = list(pairs) if isinstance(pairs, Iterator) else pairs
-            settings = describe_settings(model, tokenizer, label, rule, prefixes, request, generate_options)
+            settings = describe_settings(
+                model, tokenizer, label, rule, prefixes, request, generate_options, task.prompt
+            )
             plan = _find_finished(folder, settings, pairs)
             if plan is None:
                 stack.enter_context(_only_writer(folder))
@@ -237,7 +243,7 @@ def _finish(folder: Path, task: _Task, shards: int, digest: str) -> None:
     metrics = {prefix: summarize(run.sentences(prefix)) for prefix in run.prefixes}
     if "model" in metrics:
         written = [sentence.target_ids.tolist() for sentence in run.sentences("model")]
-        metrics["model"]["kept"] = sum(is_kept(task.prompts.vocabulary, ids) for ids in written) / len(written)
+        metrics["model"]["kept"] = sum(map(task.keeps, written)) / len(written)
         warn_if_lost(metrics["model"]["kept"])
     write_json(folder / "metrics.json", metrics)
     checksums = {"metrics": {"sha256": sha256_of(folder / "metrics.json")}, "shards": found}
@@ -261,6 +267,7 @@ class _Task(NamedTuple):
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    prompt: Prompt | None
     prompts: DecoderPrompts
     prefixes: tuple[str, ...]
     rule: Rule
@@ -275,16 +282,32 @@ class _Task(NamedTuple):
 
     def count_tokens(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[tuple[int, int]]:
         """The numbers of source and target tokens that `explain` shows for texts."""
+        if self.prompt is not None:
+            yield from count_prompted(sources, targets, self.prompt, self.prompts.vocabulary)
+            return
         encode = self.prompts.vocabulary.encode
         example = encode(["a"], "target")[0]
         given = len(example) - len(self.prompts.read(example, 0).ids)  # start or forced tokens, of every target
         for source, target in zip(encode(sources, "source"), encode(targets, "target"), strict=True):
             yield len(source), max(len(target) - given, 0)
 
+    def read_targets(self, pairs: Sequence[Pair]) -> list[Prefix]:
+        """The pairs' targets as prefixes."""
+        texts, vocabulary = [pair.target for pair in pairs], self.prompts.vocabulary
+        if self.prompt is not None:
+            _, prompted = read_prompted([pair.source for pair in pairs], self.prompt, vocabulary)
+            return prompted.read_targets(texts)[0]
+        return [self.prompts.read(ids, number) for number, ids in enumerate(vocabulary.encode(texts, "target"))]
+
+    def keeps(self, ids: list[int]) -> bool:
+        """Whether the tokenizer splits what the model wrote as it wrote it."""
+        return is_kept(self.prompts.vocabulary, ids, self.prompt)
+
 
 def _read_task(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
+    prompt: Any,
     prefixes: Sequence[str],
     rule: Rule,
     seed: int,
@@ -299,7 +322,8 @@ def _read_task(
         raise TypeError(f"{type(model).__name__} reads audio: only corpora of text can be evaluated.")
     model, _ = in_float32(model)  # once, not for every shard
     prompts = DecoderPrompts(model, Vocabulary(model, tokenizer), generate_options)
-    return _Task(model, tokenizer, prompts, tuple(prefixes), rule, seed, max_memory or MEMORY, generate_options)
+    memory, read = max_memory or MEMORY, prompt_for_corpus(model, tokenizer, prompt)
+    return _Task(model, tokenizer, read, prompts, tuple(prefixes), rule, seed, memory, generate_options)
 
 
 def _compute_shards(
@@ -336,8 +360,7 @@ def _read_targets(task: _Task, pairs: Sequence[Pair]) -> dict[str, list[Any] | N
     targets: dict[str, list[Any] | None] = dict.fromkeys(task.prefixes)
     given = set(task.prefixes) - {"model"}
     if given:
-        texts = task.prompts.vocabulary.encode([pair.target for pair in pairs], "target")
-        references = [task.prompts.read(ids, number) for number, ids in enumerate(texts)]
+        references = task.read_targets(pairs)
         for prefix in given:
             chosen = references if prefix == "reference" else _shuffle(references, task.seed)
             targets[prefix] = [target.ids for target in chosen]
@@ -367,6 +390,7 @@ def _explain_shard(
             task.tokenizer,
             [pairs[n].source for n in numbers],
             chosen,
+            prompt=task.prompt,
             rule=task.rule,
             max_memory=task.max_memory,
             **task.generate_options,
@@ -393,4 +417,5 @@ def _as_sentence(contributions: Contributions, number: int, pair: int) -> Senten
         target_tokens=c.target_tokens,
         predicted_tokens=c.predicted_tokens,
         conservation_error=c.conservation_error,
+        spans={name: span.total.numpy().astype(np.float32) for name, span in c.spans.items()},
     )

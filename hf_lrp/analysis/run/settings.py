@@ -16,6 +16,7 @@ from hf_lrp.analysis.run.manifest import FORMAT, FREE, VERSION
 from hf_lrp.analysis.run.selection import Request
 from hf_lrp.data.configs import generation_config_of
 from hf_lrp.data.fingerprints import tokenizer_fingerprint
+from hf_lrp.explaining.prompts import Prompt
 from hf_lrp.relevance.rules import Rule
 from hf_lrp.version import __version__
 
@@ -32,6 +33,7 @@ def describe_settings(
     prefixes: Sequence[str],
     request: Request,
     generate_options: dict[str, Any],
+    prompt: Prompt | None = None,
 ) -> dict[str, Any]:
     """The manifest's entries, except for what is known of the pairs and of the shards only later."""
     generates = "model" in prefixes
@@ -51,7 +53,7 @@ def describe_settings(
         "generate": generate_options,
         "selection": {"request": {name: value for name, value in vars(request).items() if name != "seed"}},
         "versions": _versions(),
-    }
+    } | ({} if prompt is None else {"prompt": prompt.settings})
     return json.loads(json.dumps(settings, default=_plain))
 
 
@@ -72,14 +74,14 @@ def find_differences(old: dict[str, Any], new: dict[str, Any], *, versions: bool
 
 
 def _word(name: str, before: Any, now: Any) -> str:
-    if name in ("weights", "config") or name.endswith("sha256"):
+    if name in ("weights", "config", "prompt") or name.endswith("sha256"):
         return f"{name} is another"
     return f"{name} was {json.dumps(before, ensure_ascii=False)} and is {json.dumps(now, ensure_ascii=False)}"
 
 
 def _flatten(entries: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in entries.items():
-        if isinstance(value, dict) and name not in ("generate", "generation"):
+        if isinstance(value, dict) and name not in ("generate", "generation", "prompt"):
             yield from _flatten(value, f"{above}{name}.")
         else:
             yield above + name, value

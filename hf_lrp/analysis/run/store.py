@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ _PLAIN = ("sentence", "pair", "prefix", "conservation_error")
 _VECTORS = {"start": np.float32, "probability": np.float32, "correct": np.bool_}
 _IDS = ("source_ids", "target_ids", "predicted_ids")
 _TOKENS = ("source_tokens", "target_tokens", "predicted_tokens")
+_SPANS = ("span_names", "span_shares")  # only where a model reads prompts
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,8 @@ class Sentence:
         source_ids, target_ids, predicted_ids: [S], [T], [T] int32.
         source_tokens, target_tokens, predicted_tokens: the same as the tokenizer's pieces.
         conservation_error: largest |sum - 1| of the raw shares.
+        spans: for a model without an encoder, the raw share [T] float32 of each part of its prompt, by name; ``start``
+            is their sum.
     """
 
     sentence: int
@@ -60,6 +63,16 @@ class Sentence:
     target_tokens: tuple[str, ...]
     predicted_tokens: tuple[str, ...]
     conservation_error: float
+    spans: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def part_totals(self) -> dict[str, np.ndarray]:
+        """Raw shares [T] of the parts of a prompt, of source and of target, which sum to 1; none without a prompt."""
+        if not self.spans:
+            return {}
+        kept = 1 - self.start.astype(np.float64)
+        totals = {"source": self.source.sum(axis=1) * kept, "target": self.target.sum(axis=1) * kept}
+        return {name: share.astype(np.float64) for name, share in self.spans.items()} | totals
 
 
 class Run:
@@ -185,6 +198,9 @@ def read_shard(folder: Path, entry: dict[str, Any], group: int) -> Iterator[Sent
         values["source"] = values["source"].reshape(steps, -1)
         lower, values["target"] = values["target"], np.zeros((steps, steps), np.float32)
         values["target"][np.tril_indices(steps, -1)] = lower
+        if _SPANS[0] in table.column_names:
+            names, shares = table[_SPANS[0]][row].as_py(), _read_numbers(table[_SPANS[1]][row])
+            values["spans"] = dict(zip(names, shares.reshape(len(names), steps), strict=True))
         yield Sentence(**values)
 
 
@@ -207,16 +223,18 @@ def _read_numbers(scalar: Any) -> np.ndarray:
 def _encode(sentences: Sequence[Sentence]) -> bytes:
     """A Parquet file with one row group per prefix type; the same sentences give the same bytes."""
     parquet = import_parquet()
-    schema = _schema()
+    has_spans = any(sentence.spans for sentence in sentences)
+    schema = _schema(has_spans)
     buffer = io.BytesIO()
-    dictionaries = ["prefix", *(f"{name}.list.element" for name in _TOKENS)]
+    texts = (*_TOKENS, *[_SPANS[0]] * has_spans)
+    dictionaries = ["prefix", *(f"{name}.list.element" for name in texts)]
     with parquet.ParquetWriter(buffer, schema, compression="zstd", use_dictionary=dictionaries) as writer:
         for _, group in itertools.groupby(sentences, key=lambda sentence: sentence.prefix):
             writer.write_table(_table(list(group), schema), row_group_size=len(sentences))
     return buffer.getvalue()
 
 
-def _schema() -> Any:
+def _schema(has_spans: bool) -> Any:
     """Columns of a shard. Row t of ``target`` holds the t - 1 tokens before it, counted from 1."""
     import pyarrow as pa
 
@@ -235,6 +253,7 @@ def _schema() -> Any:
             **{name: pa.list_(pa.int32()) for name in _IDS},
             **{name: pa.list_(pa.string()) for name in _TOKENS},
             "conservation_error": pa.float64(),
+            **(dict(zip(_SPANS, (pa.list_(pa.string()), shares), strict=True)) if has_spans else {}),
         }
     )
 
@@ -248,4 +267,7 @@ def _table(sentences: Sequence[Sentence], schema: Any) -> Any:
     columns["target_length"] = [len(sentence.target_ids) for sentence in sentences]
     columns["source"] = [list(sentence.source) for sentence in sentences]
     columns["target"] = [[row[:step] for step, row in enumerate(sentence.target)] for sentence in sentences]
+    if _SPANS[0] in schema.names:
+        columns[_SPANS[0]] = [list(sentence.spans) for sentence in sentences]
+        columns[_SPANS[1]] = [list(sentence.spans.values()) for sentence in sentences]
     return pa.table(columns, schema=schema)

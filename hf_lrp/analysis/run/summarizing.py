@@ -17,17 +17,31 @@ from hf_lrp.result.quantities import (
     target_entropy,
 )
 
+_SHARE = "share of "
 QUANTITIES = ("source_total", "source_entropy", "target_entropy", "accuracy")
 
 
 def quantities_of(sentence: Sentence) -> dict[str, np.ndarray]:
-    """`QUANTITIES` at each step of a sentence, `[T]`; nan where one is not defined, as R(source) at step 1."""
+    """`QUANTITIES` at each step of a sentence, `[T]`; nan where one is not defined, as R(source) at step 1.
+
+    Raw shares of the parts of a prompt follow, named by `share_of`.
+    """
     return {
         "source_total": from_second_step(source_total(sentence.source)),
         "source_entropy": source_entropy(sentence.source),
         "target_entropy": target_entropy(sentence.target),
         "accuracy": sentence.correct.astype(np.float64),
-    }
+    } | {share_of(part): total for part, total in sentence.part_totals.items()}
+
+
+def share_of(part: str) -> str:
+    """What the raw share of a part of a prompt is called, where quantities are."""
+    return f"{_SHARE}{part}"
+
+
+def part_of(quantity: str) -> str | None:
+    """The part of a prompt whose raw share a quantity is; None for the paper's quantities."""
+    return quantity.removeprefix(_SHARE) if quantity.startswith(_SHARE) else None
 
 
 def summarize(sentences: Iterable[Sentence]) -> dict[str, Any]:
