@@ -31,6 +31,7 @@ import numpy as np
 
 from hf_lrp.data.naming import short_name
 from hf_lrp.result.telling import Curve, Telling, most_different, most_telling
+from hf_lrp.result.spans import all_tokens
 from hf_lrp.result.words import Marking, detect_marking, looks_special, running_text
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ def _level(c: Contributions, usual: tuple[np.ndarray, np.ndarray] | None) -> dic
     total = c.source_total.double().numpy()
     nothing = np.full(len(c), math.nan)
     mean, deviation = usual or (nothing, nothing)
+    prompt = all_tokens(c.spans)
     telling = _telling(c, [text for text, *_ in target], [special for *_, special in target], total, mean, deviation)
     return {
         "source": source,
@@ -184,7 +186,7 @@ def _level(c: Contributions, usual: tuple[np.ndarray, np.ndarray] | None) -> dic
         "parts": [
             {
                 "name": name,
-                "tokens": _parts(span.tokens),
+                "tokens": _parts(span.tokens, prompt),
                 "shares": _units(span.shares),
                 "total": [_number(value) for value in span.total.tolist()],
             }

@@ -13,6 +13,7 @@ from hf_lrp.data.visible import visible
 from hf_lrp.result.heat_maps import Block, Sheet, draw_sheet
 from hf_lrp.result.panels import Place
 from hf_lrp.result.quantities import describe_mean
+from hf_lrp.result.spans import all_tokens
 from hf_lrp.result.words import plain_tokens
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ def _blocks(c: Contributions, parts: dict[str, _Part], source: np.ndarray, targe
 def _parts(c: Contributions) -> dict[str, _Part]:
     """Everything but source and prefix that has a share of its own."""
     if c.spans:
-        return {name: (plain_tokens(span.tokens), span.shares.double().numpy()) for name, span in c.spans.items()}
+        prompt = all_tokens(c.spans)
+        labels = {name: plain_tokens(span.tokens, prompt) for name, span in c.spans.items()}
+        return {name: (labels[name], span.shares.double().numpy()) for name, span in c.spans.items()}
     if c.start_token == "keep":
         return {"start": (("start",), c.start.double().numpy()[:, None])}
     return {}

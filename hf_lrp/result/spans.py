@@ -46,6 +46,11 @@ class Span:
         return Span(self.tokens, self.shares[steps])
 
 
+def all_tokens(spans: Mapping[str, Span]) -> tuple[str, ...]:
+    """The tokens of all parts together: a short part may not show how its tokenizer marks words."""
+    return tuple(token for span in spans.values() for token in span.tokens)
+
+
 def check_spans(spans: Mapping[str, Any], steps: int) -> None:
     """Raise unless spans fit T steps."""
     for name, span in spans.items():
