@@ -122,8 +122,9 @@ class Reproduction:
     def evaluate_checkpoint(self, lengths: str) -> None:
         """Evaluate the model that is there already."""
         name = str(self.corpus.checkpoint)
-        path = (self._data or Path()) / Path(name).name
-        self._analyze(str(path) if path.is_dir() else name, name, lengths, self._checkpoint_run(lengths))
+        folders = (RECIPES.parent / name, (self._data or Path()) / Path(name).name)
+        model = next((str(folder) for folder in folders if folder.is_dir()), name)
+        self._analyze(model, self.corpus.name, lengths, self._checkpoint_run(lengths))
 
     def evaluate_timeline(self, kind: str) -> None:
         """Evaluate the checkpoints of a training."""
@@ -165,7 +166,7 @@ class Reproduction:
     @cached_property
     def test_set(self) -> tuple[str, ...]:
         """The pairs that models are evaluated on: a file, or one of sources and one of targets."""
-        if self.corpus.checkpoint is not None:
+        if not self.corpus.configs:
             names = (self.corpus.data,) if isinstance(self.corpus.data, str) else self.corpus.data
             return tuple(dict.fromkeys(map(self._file, names)))
         if self.corpus.held_out is not None:
@@ -255,7 +256,7 @@ class Reproduction:
         """No other process works on this folder meanwhile; raises Busy if one does."""
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with FileLock(folder.parent / f".{folder.name}.lock", timeout=0):
+            with FileLock(folder.parent / f".{folder.name}.step.lock", timeout=0):  # `hf-lrp` has a lock of its own
                 folder.mkdir(exist_ok=True)
                 yield
         except Timeout:

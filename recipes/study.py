@@ -55,8 +55,8 @@ class Corpus:
         lengths: of the sentences that baselines are evaluated on: "auto", one pair of lengths, the most frequent; or
             "mixed". Other models are evaluated on the first of them.
         longest: sentences with more tokens are left out.
-        checkpoint: a model that is there already, in place of trainings: a folder or a Hub name. `data` is then what
-            it is evaluated on: a file of pairs, or two files.
+        checkpoint: a model that is there already, in place of trainings: a folder or a Hub name. Without `configs`, it
+            is evaluated on all of `data`: a file of pairs, or one of sources and one of targets.
     """
 
     name: str

@@ -16,7 +16,8 @@ from study_results import LABELS, KeptResults
 from hf_lrp.analysis.comparing import WORDS
 from hf_lrp.analysis.figures import write_figure
 from hf_lrp.analysis.figures.charts import Chart, Curve, Panel, Stage, describe_bands
-from hf_lrp.analysis.measures.metrics import BINS, bin_positions
+from hf_lrp.analysis.figures.run_charts import SHORT_WORDS
+from hf_lrp.analysis.measures.metrics import BINS, DIVERGENCE, bin_positions
 from hf_lrp.analysis.measures.stages import find_stages
 from hf_lrp.result.intervals import Estimate, bootstrap_mean
 
@@ -62,7 +63,7 @@ def _model_chart(stem: str, runs: Mapping[int, Results]) -> Chart:
     panels = [
         Panel(
             quantity,
-            WORDS[quantity],
+            SHORT_WORDS.get(quantity, WORDS[quantity]),
             place,
             tuple(_by_position(prefix, curves[prefix], quantity, relative) for prefix in prefixes),
             title=WORDS[quantity],
@@ -172,10 +173,17 @@ def _training_charts(kind: str, checkpoints: Mapping[int, Results]) -> Iterator[
     ends = [end for end in (found.first_end, found.second_end) if end is not None]
     bounds = [int(end) for end in (updates[0], *ends, updates[-1])]
     stages = tuple(Stage(f"stage {n}", start, end) for n, (start, end) in enumerate(pairwise(bounds), 1))
-    series: dict[str, np.ndarray] = {WORDS[name]: training.series(name)[0] for name in SERIES}
-    series["KL to the final checkpoint"] = training.divergence[0]
+    series: dict[str, np.ndarray] = {name: training.series(name)[0] for name in SERIES}
+    series[DIVERGENCE] = training.divergence[0]
+    words = WORDS | {DIVERGENCE: "KL to the final checkpoint"}
     panels = [
-        Panel(name, name, "updates", (_curve(name, updates, bootstrap_mean(values.T)),), title=name)
+        Panel(
+            name,
+            SHORT_WORDS.get(name, words[name]),
+            "updates",
+            (_curve(words[name], updates, bootstrap_mean(values.T)),),
+            title=words[name],
+        )
         for name, values in series.items()
     ]
     about = f"{len(updates)} checkpoints, reference prefixes, {number} sentences. {describe_bands(number)}"

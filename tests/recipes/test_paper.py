@@ -85,7 +85,7 @@ def test_what_another_process_works_on_is_passed_over(
     steps = paper.Reproduction(corpus, data.parent / "paper", data, None)
     first = steps.model("toy/base-seed1")
     first.mkdir(parents=True)
-    with FileLock(first.parent / ".base-seed1.lock"):
+    with FileLock(first.parent / ".base-seed1.step.lock"):
         assert not paper.reproduce(corpus, steps, ("train",))
     assert commands == []  # the second model needs the first one's tokenizer
     assert capsys.readouterr().err.count("Passed over") == 2

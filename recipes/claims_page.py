@@ -1,0 +1,127 @@
+"""Write the tables of docs/claims.md anew from the results that are kept.
+
+    python recipes/claims_page.py
+
+Tables stand between `<!-- table NAME -->` and `<!-- end -->`; the rest of the page stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from claims import Claim, Statement
+from study import read_study
+from study_results import KeptResults
+
+from hf_lrp.data.files import write_atomically
+
+RECIPES = Path(__file__).parent
+PAGE = RECIPES.parent / "docs" / "claims.md"
+SHORT = {"holds": "holds", "does not hold": "**no**", "not decided": "open"}
+_TABLE = re.compile(r"(<!-- table ([^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+class Checked(NamedTuple):
+    """Claims that were checked on one part of a study: a column of the tables."""
+
+    title: str
+    claims: dict[str, Claim]
+
+
+class Page:
+    """The tables of a study."""
+
+    def __init__(self, study: str, results: Path) -> None:
+        self._kept = [KeptResults(corpus, results) for corpus in read_study(RECIPES / "studies" / f"{study}.yaml")]
+        self._parts = [
+            Checked(f"{kept.corpus.name}, {part}", {claim.name: claim for claim in claims})
+            for kept in self._kept
+            for part, claims in kept.decide().items()
+        ]
+
+    def fill(self, text: str) -> str:
+        """A page with its tables written anew."""
+        return _TABLE.sub(lambda match: f"{match[1]}\n{self._table(match[2])}\n{match[3]}", text)
+
+    def _table(self, name: str) -> str:
+        makers: dict[str, Callable[[], str]] = {
+            "summary": self._summary,
+            "models": self._models,
+            "missing": self._missing,
+        }
+        return makers[name]() if name in makers else self._claim(name)
+
+    def _summary(self) -> str:
+        """A row per claim: its verdict on everything that it was checked on."""
+        rows = []
+        for number in range(1, 16):
+            found = [(part.title, part.claims[f"C{number}"]) for part in self._parts if f"C{number}" in part.claims]
+            text = found[0][1].text if found else "no results"
+            verdicts = "; ".join(f"{title}: {SHORT[claim.verdict]}" for title, claim in found)
+            rows.append((f"[C{number}](#c{number})", text, verdicts))
+        return _markdown(("claim", "the paper's statement", "here"), rows)
+
+    def _claim(self, name: str) -> str:
+        """A row per statement and thing that it was checked on."""
+        rows = []
+        for part in self._parts:
+            if name in part.claims:
+                claim = part.claims[name]
+                first = f"{part.title}: {SHORT[claim.verdict]}"
+                for number, statement in enumerate(claim.statements):
+                    rows.append((first if number == 0 else "", *_cells(statement)))
+        if not rows:
+            return "There are no results."
+        return _markdown(("checked on", "statement", "measured", "wanted", "verdict"), rows)
+
+    def _models(self) -> str:
+        header = ("model", "updates", "BLEU", "chrF", "of sentences", "held-out loss", "held-out risk", "converged")
+        rows = []
+        for kept in self._kept:
+            for row in kept.models():
+                risks = [risk for _, risk in kept.trainings[row["model"]]["risks"]]
+                lowered = f"{risks[0]:.3f} to {risks[-1]:.3f}" if risks else ""
+                numbers = (f"{row['updates']:,}", f"{row['bleu']:.1f}", f"{row['chrf']:.1f}", f"{row['sentences']:,}")
+                loss, yes = f"{row['held_out_loss']:.3f}", "yes" if row["converged"] else "no"
+                rows.append((f"{kept.corpus.name}/{row['model']}", *numbers, loss, lowered, yes))
+        return _markdown(header, rows)
+
+    def _missing(self) -> str:
+        rows = [(kept.corpus.name, ", ".join(kept.missing)) for kept in self._kept if kept.missing]
+        return _markdown(("corpus", "no results of"), rows) if rows else "Nothing is missing."
+
+
+def _cells(statement: Statement) -> tuple[str, ...]:
+    value, low, high, sentences, seeds = statement.interval
+    measured = ""
+    if math.isfinite(value):
+        count = f"{sentences} sentences" + (f", {seeds} seeds" if seeds > 1 else "")
+        measured = f"{value:+.4f} [{low:+.4f}, {high:+.4f}], {count}"
+    verdict = SHORT[statement.verdict]
+    if statement.verdict == "not decided":
+        verdict += f": {statement.reason}"
+    return statement.text, measured, str(statement.wanted), verdict
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(header)} |", f"| {' | '.join('---' for _ in header)} |"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--study", default="small", help="name of a file in recipes/studies")
+    parser.add_argument("--results", type=Path, help="what is kept of it; default: recipes/results/STUDY")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the page to fill")
+    options = parser.parse_args(arguments)
+    page = Page(options.study, options.results or RECIPES / "results" / options.study)
+    write_atomically(options.page, page.fill(options.page.read_text(encoding="utf-8")).encode())
+
+
+if __name__ == "__main__":
+    main()
