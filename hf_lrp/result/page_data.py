@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 
 from hf_lrp.data.naming import short_name
-from hf_lrp.result.telling import Curve, Telling, most_different, most_telling
 from hf_lrp.result.spans import all_tokens
+from hf_lrp.result.telling import Curve, Telling, most_different, most_telling
 from hf_lrp.result.words import Marking, detect_marking, looks_special, running_text
 
 if TYPE_CHECKING:

@@ -207,8 +207,8 @@ def display_tokens(tokens: Sequence[str]) -> tuple[str, ...]:
 def plain_tokens(tokens: Sequence[str], others: Sequence[str] = ()) -> tuple[str, ...]:
     """Tokens as pictures for readers show them, one label per token: their text, without the marks of words.
 
-    `others` are tokens of the same tokenizer that help to tell its marks. A mark that stands alone is a space, `␣`. Byte tokens such as `<0x0A>` stay, and characters that would act become
-    escapes, as in `display_tokens`.
+    `others` are tokens of the same tokenizer that help to tell its marks. A mark that stands alone is a space, `␣`.
+    Byte tokens such as `<0x0A>` stay, and characters that would act become escapes, as in `display_tokens`.
     """
     marking = detect_marking([*tokens, *others])
     texts = [(token, visible(_bare(token, marking))) for token in tokens]

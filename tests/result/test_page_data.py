@@ -159,6 +159,6 @@ def test_a_short_part_of_a_prompt_is_written_as_its_tokenizer_writes():
     """A line break is `Ċ` to a tokenizer of bytes, which only other parts show it to be."""
     parts = {"template": ("Ċ", "French", ":"), "instruction": ("Trans", "late", "Ġthis")}
     c = make_contributions(spans={name: Span(tokens, torch.full((6, 3), 0.01)) for name, tokens in parts.items()})
-    template, instruction = one(c)["levels"]["token"]["spans"]
+    template, instruction = one(c)["levels"]["token"]["parts"]
     assert [text for text, *_ in template["tokens"]] == ["\\n", "French", ":"]
     assert [text for text, *_ in instruction["tokens"]] == ["Trans", "late", "this"]
