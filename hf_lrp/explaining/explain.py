@@ -18,12 +18,13 @@ from hf_lrp.data.vocabulary import Vocabulary
 from hf_lrp.explaining.adapters import merge_adapters
 from hf_lrp.explaining.audio import read_audio
 from hf_lrp.explaining.contrast import is_contrast, read_contrasts
-from hf_lrp.explaining.doubts import doubts_about_text, doubts_about_tokenizer, warn_of
+from hf_lrp.explaining.doubts import doubts_about_text, doubts_about_tokenizer, warn_of, warn_of_sums
 from hf_lrp.explaining.half_precision import in_float32
 from hf_lrp.explaining.inputs import Described, Sources, read_predictions, read_sources
 from hf_lrp.explaining.loading import load
 from hf_lrp.explaining.memory import generation_batch_size, memory_limit
 from hf_lrp.explaining.options import (
+    check_generation,
     check_options,
     check_prefix_targets,
     check_use,
@@ -55,6 +56,8 @@ Choice = Callable[[Tensor], Tensor]  # from logits [T, V] to the ids that are ex
 PAPER_RULE = AlphaBeta(alpha=1.0, beta=0.0)
 # Raw shares of the paper's rule sum to 1 within this; results that do not say so in their notes.
 CONSERVATION = 1e-5
+# Where they miss 1 by more than this, they say little.
+MISLEADING = 0.01
 # A source whose tokens were not asked for.
 WHOLE_SOURCE = Described(("<source>",), torch.tensor([-1]), (0,))
 SEED = 0
@@ -292,6 +295,7 @@ def _read_inputs(
     require_evaluation_mode(model)
     tokenizer, feature_extractor = _unpack(tokenizer)
     vocabulary = Vocabulary(model, tokenizer)
+    check_generation(generate_options, vocabulary.sizes["target"])
     if family.encoder is None:
         sources, prompted = read_prompted(source, prompt, vocabulary)
     else:
@@ -423,6 +427,8 @@ def _result(
     notes = (*settings.notes, *inputs.doubts, *doubts, *doubts_about_text(vocabulary, prefix.ids, "target"))
     if not error <= CONSERVATION:
         notes += (f"raw shares sum to 1 only within {error:.1e}: this rule lets relevance of both signs grow",)
+    if error > MISLEADING:
+        warn_of_sums(str(settings.rule))
     if settings.start_token == "exclude":
         total = (source.sum(1) + target.sum(1))[:, None]
         source, target = source / total, target / total

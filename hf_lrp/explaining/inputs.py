@@ -114,9 +114,14 @@ def _from_list(given: list[Any], vocabulary: Vocabulary, side: Side) -> tuple[li
         return vocabulary.encode(items, side), False
     if all(_is_id(item) for item in items):
         return [items], True
+    first = items[0]
+    kind = str if isinstance(first, str) else (Tensor, list)
     for number, item in enumerate(items):
-        if not isinstance(item, (Tensor, list)):
-            raise TypeError(f"{side} mixes kinds: item {number} is a {type(item).__name__}. Pass all text or all ids.")
+        if not isinstance(item, kind):
+            before = f", item 0 a {type(first).__name__}" if number else ""
+            raise TypeError(
+                f"{side} mixes kinds: item {number} is a {type(item).__name__}{before}. Pass all text or all ids."
+            )
     return [_ids(item, f"{side} {number}") for number, item in enumerate(items)], False
 
 

@@ -24,8 +24,12 @@ def memory_limit(given: float | str | None, device: torch.device) -> int:
         free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
         return int(free * FREE_SHARE)
     if isinstance(given, str):
-        # accelerate reads a lower-case b as bits, which nobody means here
-        size = convert_file_size_to_int(given.upper().replace("IB", "iB"))
+        try:  # accelerate reads a lower-case b as bits, which nobody means here
+            size = convert_file_size_to_int(given.upper().replace("IB", "iB"))
+        except (ValueError, OverflowError):
+            raise ValueError(
+                f"max_memory must be a number of bytes, or a text such as '4GB', got {given!r}."
+            ) from None
     else:
         is_whole = isinstance(given, float) and given.is_integer()  # 4e9
         size = require_whole("max_memory", int(given) if is_whole else given, " of bytes, or a text such as '4GB'")

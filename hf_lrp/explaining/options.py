@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from transformers import PreTrainedModel
 
 from hf_lrp.explaining.inputs import PREDICT
@@ -52,6 +53,22 @@ def check_use(prefix: str, pool: Any, generate_options: dict[str, Any]) -> None:
         )
     if pool is not None and prefix != "random":
         raise ValueError(f"pool is for prefix='random', but prefix is {prefix!r}.")
+
+
+def check_generation(options: Mapping[str, Any], vocabulary_size: int) -> None:
+    """What `generate` would answer with an error of torch, or take for another token."""
+    beams = options.get("num_beams")
+    if beams is not None and require_whole("num_beams", beams) < 1:
+        raise ValueError(f"num_beams must be at least 1, got {beams}.")
+    for name in ("forced_bos_token_id", "decoder_start_token_id"):
+        token = options.get(name)
+        if token is None:
+            continue
+        if not isinstance(token, (int, np.integer)) or isinstance(token, bool) or not 0 <= token < vocabulary_size:
+            raise ValueError(
+                f"{name} must be a token id of the target's vocabulary, 0 to {vocabulary_size - 1}, got {token!r}. "
+                "tokenizer.convert_tokens_to_ids gives that of a language token."
+            )
 
 
 def require_evaluation_mode(model: PreTrainedModel) -> None:

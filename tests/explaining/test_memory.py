@@ -35,7 +35,7 @@ def test_default_is_a_share_of_what_is_free():
     [
         (0, "must be positive"),
         (-1, "must be positive"),
-        ("much", "format"),
+        ("much", "or a text such as"),
         (0.5, "whole number"),
         (True, "whole number"),
     ],
