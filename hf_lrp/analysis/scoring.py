@@ -22,6 +22,7 @@ from hf_lrp.data.tables import tsv_table
 from hf_lrp.explaining.explain import explain
 from hf_lrp.explaining.prompted import prompt_for_corpus
 from hf_lrp.result.contributions import Contributions
+from hf_lrp.result.html import write_page
 from hf_lrp.result.quantities import from_second_step
 from hf_lrp.result.words import looks_special
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from hf_lrp.explaining.prompts import Prompt
 
 MOST_SENTENCES = 200  # to calibrate on, where the pairs' own sources are taken
+MOST_ON_PAGE = 1000
 THRESHOLD = -2.0
 KINDS = (".tsv", ".jsonl")
 
@@ -102,6 +104,7 @@ def score_corpus(
     calibration: Calibration | Sequence[str] | None = None,
     threshold: float = THRESHOLD,
     progress: bool = False,
+    page: str | Path | None = None,
     **generate_options: Any,
 ) -> list[dict[str, Any]]:
     """Score translations and write a row for each into a file; interrupted and called again, it goes on.
@@ -115,6 +118,8 @@ def score_corpus(
             translate for one. None: up to 200 of the sources.
         threshold: words with a z-score below it are flagged.
         progress: show progress bars.
+        page: a file ``.html`` to write as well: the pairs with the lowest scores, up to 1,000, as a list that opens
+            each with its contributions, which are computed in addition.
         **generate_options: passed to ``model.generate``, for the translations to calibrate on.
 
     Returns:
@@ -127,7 +132,8 @@ def score_corpus(
         raise ValueError("Options for generate are for translations to calibrate on: the calibration is given.")
     _require_texts(pairs)
     read = prompt_for_corpus(model, tokenizer, prompt)
-    for path in (out, _beside(out, "calibration.partial"), _beside(out, "calibration.json")):
+    beside = (_beside(out, "calibration.partial"), _beside(out, "calibration.json"))
+    for path in (out, *beside, *(() if page is None else (page,))):
         prepare_destination(path)
     with one_writer(_beside(out, "lock"), str(out)):
         if isinstance(calibration, Calibration):
@@ -138,6 +144,8 @@ def score_corpus(
             calibration = load_or_calibrate(model, tokenizer, chosen, saved, progress, read, **generate_options)
         warn_if_lost(calibration.kept)
         journal = _score(model, tokenizer, pairs, read, calibration, threshold, _beside(out, "partial"), progress)
+        if page is not None:
+            _write_page(model, tokenizer, journal.rows, read, calibration, page, progress)
         write_atomically(out, _format(journal.rows, out.suffix))
         journal.remove()
     return journal.rows
@@ -178,6 +186,28 @@ def _score(
         scored = asdict(score_translation(contributions, calibration, threshold))
         journal.append({"source": source, "translation": translation, **scored})
     return journal
+
+
+def _write_page(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Sequence[dict[str, Any]],
+    prompt: Prompt | None,
+    calibration: Calibration,
+    page: str | Path,
+    progress: bool,
+) -> None:
+    """Explain the pairs with the lowest scores in full, and write them as one page."""
+    lowest = sorted(range(len(rows)), key=lambda i: (rows[i]["score"] is None, rows[i]["score"] or 0.0))[:MOST_ON_PAGE]
+    kept = sorted(lowest)
+    sources, targets = ([rows[i][side] for i in kept] for side in ("source", "translation"))
+    results = explain(model, tokenizer, sources, targets, prompt=prompt, predict="target", progress=progress)
+    assert isinstance(results, list)
+    scores, numbers = [rows[i]["score"] for i in kept], [i + 1 for i in kept]
+    title = "Translations and how much they depend on their sources"
+    if len(kept) < len(rows):
+        title += f": the {len(kept)} lowest scores of {len(rows)}"
+    write_page(page, results, title, calibration=calibration, scores=scores, numbers=numbers)
 
 
 def _format(rows: Sequence[dict[str, Any]], kind: str) -> bytes:

@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hf_lrp.commands.arguments import (
     add_device,
@@ -24,6 +25,9 @@ from hf_lrp.commands.arguments import (
 from hf_lrp.commands.loading import generate_options, load_model, read_device, read_prompt, read_rule
 from hf_lrp.commands.outputs import Outputs, read_targets, show
 from hf_lrp.data.files import STANDARD_STREAM, read_sentences
+
+if TYPE_CHECKING:
+    from hf_lrp.analysis.calibration import Calibration
 
 EXAMPLES = """
   hf-lrp explain --source 'Where is the station?'
@@ -103,7 +107,15 @@ def _add_method(group: argparse._ArgumentGroup) -> None:
 
 def _add_outputs(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--words", action="store_true", help="show and write words instead of sub-word pieces")
-    group.add_argument("--html", metavar="F", help="write a page with heat maps")
+    group.add_argument(
+        "--html", metavar="F", help="write a page on which words are chosen to see what they were made from"
+    )
+    group.add_argument(
+        "--calibration",
+        metavar="FILE",
+        type=Path,
+        help="the .calibration.json that `hf-lrp score` wrote for this model: the page shows what is usual",
+    )
     group.add_argument("--png", metavar="F", help="write a picture of the heat map")
     group.add_argument("--json", metavar="F", help="write all numbers as JSON; - is standard output, without table")
     group.add_argument("--save", metavar="F", help="write a file for Contributions.load (safetensors)")
@@ -117,6 +129,7 @@ def run(args: argparse.Namespace) -> None:
     _check_prefix(args, targets)
     _check_contrast(args, len(sources))
     outputs = _outputs(args, len(sources))
+    calibration = _read_calibration(args)
     outputs.prepare()
     from hf_lrp import ContributionsList, explain
     from hf_lrp.explaining.loading import quiet_transformers
@@ -124,6 +137,11 @@ def run(args: argparse.Namespace) -> None:
     rule, device = read_rule(args), read_device(args)
     with quiet_transformers(unless=args.debug):
         model, tokenizer = load_model(args, args.model, device)
+        if calibration is not None:
+            from hf_lrp.analysis.calibration import require_own
+            from hf_lrp.explaining.prompted import prompt_for_corpus
+
+            require_own(calibration, model, prompt_for_corpus(model, tokenizer, prompt))
         results = explain(
             model,
             tokenizer,
@@ -143,11 +161,10 @@ def run(args: argparse.Namespace) -> None:
     assert isinstance(results, list)
     given = targets if results[0].prefix == "reference" else None
     written = given or read_targets(tokenizer, results)
-    if args.words:
-        results = ContributionsList(c.merge_subwords() for c in results)
-    outputs.write(results)
+    written_as = ContributionsList(c.merge_subwords() for c in results) if args.words else results
+    outputs.write(written_as, on_page=results, calibration=calibration)
     if not outputs.to_standard_output:
-        show(results, sources, written)
+        show(written_as, sources, written)
     outputs.report()
 
 
@@ -196,6 +213,18 @@ def _check_contrast(args: argparse.Namespace, sentences: int) -> None:
         args.usage_error("--contrast says what is explained: leave --predict out")
     if len(dict(args.contrast)) < len(args.contrast):
         args.usage_error("--contrast has a word twice")
+
+
+def _read_calibration(args: argparse.Namespace) -> Calibration | None:
+    if args.calibration is None:
+        return None
+    if args.html is None:
+        args.usage_error("--calibration is for the page: give --html too")
+    if args.start_token == "keep" or args.rule != ("alphabeta", (1.0, 0.0)):
+        args.usage_error("--calibration is of shares without the start token, with the default rule: leave others out")
+    from hf_lrp.analysis.calibration import Calibration
+
+    return Calibration.load(args.calibration)
 
 
 def _contrast(text: str) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from hf_lrp.data.visible import visible
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from hf_lrp.analysis.calibration import Calibration
     from hf_lrp.result.contributions import Contributions
 
 _TARGET_NAMES = {"model": "translation", "reference": "target", "random": "prefix"}
@@ -86,12 +87,24 @@ class Outputs:
         for path in self.paths:
             prepare_destination(path)
 
-    def write(self, results: Sequence[Contributions]) -> None:
-        """Write the files, then JSON to standard output."""
+    def write(
+        self,
+        results: Sequence[Contributions],
+        *,
+        on_page: Sequence[Contributions] | None = None,
+        calibration: Calibration | None = None,
+    ) -> None:
+        """Write the files, then JSON to standard output.
+
+        Args:
+            results: what is written.
+            on_page: what is on the page instead, where words are written: pieces, which the page joins itself.
+            calibration: what is usual, for the page.
+        """
         if self.html is not None:
             from hf_lrp.result.html import write_page
 
-            write_page(self.html, results)
+            write_page(self.html, results if on_page is None else on_page, calibration=calibration)
         for contributions, png in zip(results, self.png, strict=False):
             write_atomically(png, draw(contributions))
         for contributions, path in zip(results, self.save, strict=False):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
   hf-lrp score Helsinki-NLP/opus-mt-en-de --data pairs.tsv --out scores.tsv
   hf-lrp score path/to/model --data sources.txt translations.txt --out scores.jsonl
+  hf-lrp score path/to/model --data pairs.tsv --out scores.tsv --html scores.html
   hf-lrp score path/to/model --data pairs.tsv --calibration sources.txt --out scores.tsv
   hf-lrp score MODEL --data more.tsv --calibration scores.tsv.calibration.json --out more.jsonl
 """
@@ -34,6 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument(
         "--out", metavar="FILE", type=Path, required=True, help="scores.tsv or scores.jsonl; replaces an old one"
+    )
+    parser.add_argument(
+        "--html",
+        metavar="F",
+        type=Path,
+        help="also write a page: the pairs with the lowest scores, up to 1,000, to open",
     )
     add_data(parser.add_argument_group("data", "sources and translations"))
     method = parser.add_argument_group("method")
@@ -61,7 +68,11 @@ def run(args: argparse.Namespace) -> None:
     """Read the pairs, check the output, then load the model and score."""
     if args.out.suffix not in _KINDS:
         args.usage_error(f"--out must end with {' or '.join(_KINDS)}, not {args.out.name!r}")
-    prepare_destination(args.out)
+    if args.html is not None and args.html.resolve() == args.out.resolve():
+        args.usage_error(f"{args.html} would be written twice: give --html its own file")
+    for path in (args.out, args.html):
+        if path is not None:
+            prepare_destination(path)
     table = load_data(args)
     pairs = list(zip(table["source"], table["target"], strict=True))
     from hf_lrp.analysis.scoring import score_corpus
@@ -79,10 +90,13 @@ def run(args: argparse.Namespace) -> None:
             calibration=calibration,
             threshold=args.threshold,
             progress=sys.stderr.isatty(),
+            page=args.html,
             **generate_options(args),
         )
     flagged = sum(any(row["flagged"]) for row in rows)
     print(f"wrote {args.out}: {len(rows)} pairs, {flagged} with flagged words", file=sys.stderr)
+    if args.html is not None:
+        print(f"wrote {args.html}", file=sys.stderr)
 
 
 def _read_calibration(args: argparse.Namespace) -> Calibration | list[str] | None:

@@ -28,6 +28,7 @@ def render_page(
     *,
     calibration: UsualRange | None = None,
     scores: Sequence[float | None] | None = None,
+    numbers: Sequence[int] | None = None,
 ) -> str:
     """One self-contained page: one sentence open, or a list of many to search, sort and open.
 
@@ -36,8 +37,9 @@ def render_page(
         title: of the page.
         calibration: how much the model usually depends on its source, drawn behind R(source).
         scores: one per entry, as `hf-lrp score` gives them, shown in the list.
+        numbers: what the entries are numbered as in the list; by default from 1 on.
     """
-    data = as_json(page_data(entries, calibration, scores))
+    data = as_json(page_data(entries, calibration, scores, numbers))
     return render("results.html", styles=STYLES, scripts=SCRIPTS, title=title, explorer=data)
 
 
@@ -48,9 +50,12 @@ def write_page(
     *,
     calibration: UsualRange | None = None,
     scores: Sequence[float | None] | None = None,
+    numbers: Sequence[int] | None = None,
 ) -> None:
     """Write `render_page` to a file, which replaces an old one only once all is written."""
-    write_atomically(path, render_page(entries, title, calibration=calibration, scores=scores).encode())
+    write_atomically(
+        path, render_page(entries, title, calibration=calibration, scores=scores, numbers=numbers).encode()
+    )
 
 
 def render_fragment(entries: Sequence[Contributions | Comparison], *, calibration: UsualRange | None = None) -> str:

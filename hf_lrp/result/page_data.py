@@ -3,7 +3,8 @@
 Page: `entries`; `scale`, by level where the colour scale ends; `signed`, whether a share is negative.
 
 Entry: `results`, one or two side by side; `names`, what to call them; `same`, whether both have the same target, so
-that shares can be subtracted; `telling`, by level, where they differ most; `score`, from `hf-lrp score`, or None.
+that shares can be subtracted; `telling`, by level, where they differ most; `score`, from `hf-lrp score`, or None;
+`number` in the list.
 
 Result: `model`; `prefix`; `mean`, R(source) from step 2 on; `about`, names and values; `notes`; `left_out`, whether
 source and prefix sum to 1 without the start token; `start_tokens`; `contrast`; `levels`, by `"word"` and `"token"`, or
@@ -54,6 +55,7 @@ def page_data(
     entries: Sequence[Contributions | Comparison],
     calibration: UsualRange | None = None,
     scores: Sequence[float | None] | None = None,
+    numbers: Sequence[int] | None = None,
 ) -> dict[str, Any]:
     """All entries of a page, with one colour scale.
 
@@ -61,12 +63,17 @@ def page_data(
         entries: results, or comparisons of two.
         calibration: what is usual for the model of the results; of comparisons, of the first result's model.
         scores: of each entry, as `hf-lrp score` gives them.
+        numbers: of each entry in the list; by default from 1 on.
     """
     levels = [[_levels(c) for c in _results(entry)] for entry in entries]
     everything = [c for results in levels for by_level in results for c in by_level.values()]
-    scored = zip(entries, levels, scores or [None] * len(entries), strict=True)
+    count = len(entries)
+    rows = zip(entries, levels, scores or [None] * count, numbers or range(1, count + 1), strict=True)
     return {
-        "entries": [_entry(entry, ls, calibration) | {"score": _number(score)} for entry, ls, score in scored],
+        "entries": [
+            _entry(entry, found, calibration) | {"score": _number(score), "number": number}
+            for entry, found, score, number in rows
+        ],
         "scale": _scale(everything),
         "signed": any(float(min(c.source.min(), c.target.min())) < -UNIT for c in everything),
     }

@@ -38,7 +38,7 @@ class List {
     gauge.firstChild.style.width = `${100 * Math.min(Math.max(result.mean ?? 0, 0), 1)}%`;
     const score = entry.score === null ? null : make("small", "", `score ${entry.score.toFixed(2).replace("-", "−")}`);
     const texts = make("span", "texts", make("bdi", "", source), make("bdi", "", target));
-    button.append(make("span", "number", String(number + 1)), make("span", "value", gauge, format(result.mean), score), texts);
+    button.append(make("span", "number", String(entry.number)), make("span", "value", gauge, format(result.mean), score), texts);
     button.setAttribute("aria-expanded", "false");
     button.addEventListener("click", () => this.explorer.open(this.explorer.state.entry === number ? null : number));
     const words = `${source}\n${entry.results.map((r) => plainText(Object.values(r.levels)[0].target)).join("\n")}`.toLowerCase();

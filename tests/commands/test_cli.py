@@ -1,6 +1,7 @@
 """The command line: what it prints and writes, and how it fails."""
 
 import contextlib
+import dataclasses
 import fcntl
 import io
 import json
@@ -15,11 +16,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from page_reader import read_page
 from rich.cells import cell_len
 from tiny_checkpoint import save_checkpoint
 
 import hf_lrp
 from hf_lrp import Contributions, ContributionsList
+from hf_lrp.analysis.calibration import Calibration
+from hf_lrp.analysis.run.settings import hash_weights
 from hf_lrp.commands import demo
 from hf_lrp.commands.cli import COMMANDS, build_parser, main
 from hf_lrp.explaining import loading
@@ -268,6 +272,24 @@ class TestOutputs:
         assert json.loads(Path("a.json").read_text(encoding="utf-8")) == [c.to_dict() for c in both]
         assert Path("a.html").read_text(encoding="utf-8") == ContributionsList(both).to_html()
         assert capsys.readouterr().err.splitlines()[1:3] == ["wrote a.b-1.png", "wrote a.b-2.png"]
+
+    def test_words_are_written_and_the_page_has_pieces_too(self, model):
+        assert main(["explain", model, "--source", "the cat", "--words", "--html", "a.html", "--save", "a"]) == 0
+        assert Contributions.load("a").level == "word"
+        assert "token" in read_page(Path("a.html").read_text(encoding="utf-8"))["entries"][0]["results"][0]["levels"]
+
+    def test_the_page_shows_what_is_usual(self, model, capsys):
+        weights = hash_weights(loading.load_checkpoint(model)[0])
+        usual = Calibration((0.7,), (0.1,), 20, model=model, weights=weights, sources="s", kept=1.0)
+        usual.save("usual.json")
+        options = ["explain", model, "--source", "the cat", "--calibration", "usual.json"]
+        assert main([*options, "--html", "a.html"]) == 0
+        levels = read_page(Path("a.html").read_text(encoding="utf-8"))["entries"][0]["results"][0]["levels"]
+        assert [mean for mean, _ in levels["token"]["usual"][1:]] == [0.7] * (len(levels["token"]["steps"]) - 1)
+        assert "--calibration is for the page" in usage_error(options, capsys)
+        assert "without the start token" in usage_error([*options, "--html", "a", "--start-token", "keep"], capsys)
+        dataclasses.replace(usual, weights="others").save("usual.json")
+        assert "with other weights" in failure([*options, "--html", "a.html"], capsys)
 
     def test_ten_files_sort_by_their_numbers(self, model):
         Path("en.txt").write_text("he eats\n" * 10)

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from page_reader import read_page
 from tiny_checkpoint import save_checkpoint
 
 from hf_lrp import explain
@@ -74,6 +75,34 @@ def test_a_table_has_the_same_numbers(model, data, scored, tmp_path, capsys):
         assert (row["source"], row["translation"]) == (expected["source"], expected["translation"])
     assert f"wrote {out}: 12 pairs" in capsys.readouterr().err
     assert not out.with_name("scores.tsv.calibration.json").exists()  # the given one is used where it is
+
+
+def test_the_page_has_the_lowest_scores(model, data, scored, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(scoring, "MOST_ON_PAGE", 5)
+    out, page = tmp_path / "scores.jsonl", tmp_path / "new" / "scores.html"
+    calibration = str(scored / "scores.jsonl.calibration.json")
+    arguments = ["--data", data, "--out", str(out), "--html", str(page), "--calibration", calibration]
+    assert main(["score", model, *arguments]) == 0
+    assert capsys.readouterr().err.endswith(f"wrote {page}\n")
+    rows, text = read(out), page.read_text(encoding="utf-8")
+    entries = read_page(text)["entries"]
+    assert sorted(entry["score"] for entry in entries) == pytest.approx(
+        sorted(row["score"] for row in rows)[:5], abs=1e-5
+    )
+    assert "the 5 lowest scores of 12" in text
+    for entry in entries:
+        row = rows[entry["number"] - 1]
+        (result,) = entry["results"]
+        assert entry["score"] == pytest.approx(row["score"], abs=1e-5)
+        assert result["mean"] == pytest.approx(row["source_total"], abs=1e-4)
+        assert result["levels"]["token"]["usual"][1][0] is not None
+
+
+def test_page_and_scores_need_files_of_their_own(model, data, tmp_path, capsys):
+    out = str(tmp_path / "scores.tsv")
+    with pytest.raises(SystemExit):
+        main(["score", model, "--data", data, "--out", out, "--html", out])
+    assert "give --html its own file" in capsys.readouterr().err
 
 
 def interrupt_after(monkeypatch, number: int) -> list:
