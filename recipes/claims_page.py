@@ -1,8 +1,9 @@
-"""Write the tables of docs/claims.md anew from the results that are kept.
+"""Write the tables of docs/claims.md and of the README anew from the results that are kept.
 
     python recipes/claims_page.py
 
-Tables stand between `<!-- table NAME -->` and `<!-- end -->`; the rest of the page stays as it is.
+Tables stand between `<!-- table NAME -->` and `<!-- end -->`; the rest of a page stays as it is. Names: `models`,
+`missing`, `one model`, `kinds of models`, `training` (verdicts on these claims), `C1` to `C15` (every statement).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from study_results import KeptResults
 from hf_lrp.data.files import write_atomically
 
 RECIPES = Path(__file__).parent
-PAGE = RECIPES.parent / "docs" / "claims.md"
+PAGES = (RECIPES.parent / "docs" / "claims.md", RECIPES.parent / "README.md")
+GROUPS = {"one model": range(1, 8), "kinds of models": range(8, 12), "training": range(12, 16)}
 SHORT = {"holds": "holds", "does not hold": "**no**", "not decided": "open"}
 _TABLE = re.compile(r"(<!-- table ([^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -49,22 +51,22 @@ class Page:
         return _TABLE.sub(lambda match: f"{match[1]}\n{self._table(match[2])}\n{match[3]}", text)
 
     def _table(self, name: str) -> str:
-        makers: dict[str, Callable[[], str]] = {
-            "summary": self._summary,
-            "models": self._models,
-            "missing": self._missing,
-        }
+        makers: dict[str, Callable[[], str]] = {"models": self._models, "missing": self._missing}
+        if name in GROUPS:
+            return self._verdicts([f"C{number}" for number in GROUPS[name]])
         return makers[name]() if name in makers else self._claim(name)
 
-    def _summary(self) -> str:
-        """A row per claim: its verdict on everything that it was checked on."""
+    def _verdicts(self, names: Sequence[str]) -> str:
+        """A row per claim, a column for each thing that it was checked on."""
+        parts = [part for part in self._parts if any(name in part.claims for name in names)]
+        if not parts:
+            return f"There are no results for {names[0]} to {names[-1]}."
         rows = []
-        for number in range(1, 16):
-            found = [(part.title, part.claims[f"C{number}"]) for part in self._parts if f"C{number}" in part.claims]
-            text = found[0][1].text if found else "no results"
-            verdicts = "; ".join(f"{title}: {SHORT[claim.verdict]}" for title, claim in found)
-            rows.append((f"[C{number}](#c{number})", text, verdicts))
-        return _markdown(("claim", "the paper's statement", "here"), rows)
+        for name in names:
+            found = [part.claims.get(name) for part in parts]
+            text = next((claim.text for claim in found if claim), "")
+            rows.append((f"{name} {text}", *("" if claim is None else SHORT[claim.verdict] for claim in found)))
+        return _markdown(("claim", *(part.title for part in parts)), rows)
 
     def _claim(self, name: str) -> str:
         """A row per statement and thing that it was checked on."""
@@ -117,10 +119,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--study", default="small", help="name of a file in recipes/studies")
     parser.add_argument("--results", type=Path, help="what is kept of it; default: recipes/results/STUDY")
-    parser.add_argument("--page", type=Path, default=PAGE, help="the page to fill")
+    parser.add_argument("--pages", type=Path, nargs="+", default=PAGES, metavar="FILE", help="the pages to fill")
     options = parser.parse_args(arguments)
     page = Page(options.study, options.results or RECIPES / "results" / options.study)
-    write_atomically(options.page, page.fill(options.page.read_text(encoding="utf-8")).encode())
+    for path in options.pages:
+        write_atomically(path, page.fill(path.read_text(encoding="utf-8")).encode())
 
 
 if __name__ == "__main__":

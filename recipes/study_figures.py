@@ -16,7 +16,7 @@ from study_results import LABELS, KeptResults
 from hf_lrp.analysis.comparing import WORDS
 from hf_lrp.analysis.figures import write_figure
 from hf_lrp.analysis.figures.charts import Chart, Curve, Panel, Stage, describe_bands
-from hf_lrp.analysis.figures.run_charts import SHORT_WORDS
+from hf_lrp.analysis.figures.run_charts import AXES
 from hf_lrp.analysis.measures.metrics import BINS, DIVERGENCE, bin_positions
 from hf_lrp.analysis.measures.stages import find_stages
 from hf_lrp.result.intervals import Estimate, bootstrap_mean
@@ -63,7 +63,7 @@ def _model_chart(stem: str, runs: Mapping[int, Results]) -> Chart:
     panels = [
         Panel(
             quantity,
-            SHORT_WORDS.get(quantity, WORDS[quantity]),
+            AXES[quantity],
             place,
             tuple(_by_position(prefix, curves[prefix], quantity, relative) for prefix in prefixes),
             title=WORDS[quantity],
@@ -175,11 +175,12 @@ def _training_charts(kind: str, checkpoints: Mapping[int, Results]) -> Iterator[
     stages = tuple(Stage(f"stage {n}", start, end) for n, (start, end) in enumerate(pairwise(bounds), 1))
     series: dict[str, np.ndarray] = {name: training.series(name)[0] for name in SERIES}
     series[DIVERGENCE] = training.divergence[0]
-    words = WORDS | {DIVERGENCE: "KL to the final checkpoint"}
+    words = WORDS | {DIVERGENCE: "KL to the last checkpoint"}
+    axes = AXES | {DIVERGENCE: "KL to the last (nats)"}
     panels = [
         Panel(
             name,
-            SHORT_WORDS.get(name, words[name]),
+            axes[name],
             "updates",
             (_curve(words[name], updates, bootstrap_mean(values.T)),),
             title=words[name],
@@ -194,7 +195,7 @@ def _training_charts(kind: str, checkpoints: Mapping[int, Results]) -> Iterator[
     relative = next(iter(checkpoints.values())).about["lengths"] is None
     place = "relative target position" if relative else "target token position"
     panels = [
-        Panel(name, WORDS[name], place, _checkpoint_curves(values, updates, relative, first), title=WORDS[name])
+        Panel(name, AXES[name], place, _checkpoint_curves(values, updates, relative, first), title=WORDS[name])
         for name, values, first in (
             ("source_total", training.source_total[0], 2),
             ("accuracy", training.correct[0], 1),

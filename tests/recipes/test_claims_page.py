@@ -1,0 +1,34 @@
+"""Tables of the paper's claims on pages, from results that are kept."""
+
+from pathlib import Path
+
+import claims
+import claims_page
+import pytest
+from example_run import write_run
+
+
+def test_tables_are_written_and_the_rest_stays(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", number=24, lengths=None)
+    claims.measure_run(run).write(tmp_path / "kept" / "europarl" / "base-seed1-mixed.parquet")
+    names = ("one model", "training", "C1", "C12", "models", "missing")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Before.\n" + "".join(f"<!-- table {name} -->\nold\n<!-- end -->\nAfter {name}.\n" for name in names)
+    )
+    arguments = ["--study", "small", "--results", str(tmp_path / "kept"), "--pages", str(page)]
+    claims_page.main(arguments)
+    text = page.read_text()
+    assert "old" not in text and all(f"After {name}." in text for name in names) and text.startswith("Before.")
+    assert "| claim | europarl, mixed lengths |" in text
+    assert "There are no results for C12 to C15." in text
+    assert "| europarl | warmup-seed1, timeline of base, timeline of warmup |" in text
+    claims_page.main(arguments)
+    assert page.read_text() == text
+
+
+@pytest.mark.parametrize("path", claims_page.PAGES, ids=lambda path: path.name)
+def test_pages_of_this_project_tell_what_its_results_tell(path: Path) -> None:
+    page = claims_page.Page("small", claims_page.RECIPES / "results" / "small")
+    text = path.read_text(encoding="utf-8")
+    assert page.fill(text) == text, "start recipes/claims_page.py"
