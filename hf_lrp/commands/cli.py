@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
-from hf_lrp.commands import analyze, average, compare, demo, env, explain, figures, score, timeline
-from hf_lrp.data.visible import visible
+from hf_lrp.commands import analyze, app, average, compare, demo, env, explain, figures, score, timeline
+from hf_lrp.data.failures import in_one_line, ran_out_of_memory
 from hf_lrp.version import __version__
 
 # A command's module has a docstring (its help), `EXAMPLES`, `add_arguments(parser)` and `run(args)`. What takes
@@ -21,6 +21,7 @@ from hf_lrp.version import __version__
 COMMANDS: dict[str, ModuleType] = {
     "explain": explain,
     "demo": demo,
+    "app": app,
     "analyze": analyze,
     "score": score,
     "timeline": timeline,
@@ -116,20 +117,16 @@ def _replace_unprintable() -> None:
 
 
 def _print_warning(message: Warning | str, *_: Any) -> None:
-    print(f"hf-lrp: warning: {_in_one_line(message).removeprefix('hf_lrp: ')}", file=sys.stderr)
+    print(f"hf-lrp: warning: {in_one_line(message).removeprefix('hf_lrp: ')}", file=sys.stderr)
 
 
 def _describe(error: Exception) -> str:
     """What went wrong, in one line."""
-    text = _in_one_line(error)
-    if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
+    text = in_one_line(error)
+    if ran_out_of_memory(error):
         return "out of memory; give less with --max-memory, for example --max-memory 1GB, or shorter sentences"
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, OSError | ValueError | TypeError | ImportError | RuntimeError):
         return text
     return f"{type(error).__name__}: {text} (unexpected; --debug shows where)"
-
-
-def _in_one_line(message: object) -> str:
-    return visible(" ".join(str(message).split()))

@@ -65,8 +65,7 @@ def load(
     family = FAMILIES[config.model_type]
     hears = family.source == "input_features"
     tokenizer = _load_tokenizer(name, AutoProcessor if hears else AutoTokenizer)
-    _set_language(tokenizer, "src_lang", source_language, name)
-    _set_language(tokenizer, "tgt_lang", target_language, name)
+    set_languages(tokenizer, source_language, target_language, name)
     reads = AutoModelForCausalLM if family.encoder is None else AutoModelForSeq2SeqLM
     model = _load_model(name, AutoModelForSpeechSeq2Seq if hears else reads)
     if Path(name) == EMBEDDED_MODEL:
@@ -200,6 +199,16 @@ def _load_tokenizer(name: str, kind: Any) -> Any:
     if knows_no_text(getattr(tokenizer, "tokenizer", tokenizer)):  # transformers makes one up
         raise CheckpointError(f"{name} has no tokenizer. {_TOKENIZER_FILES}: copy or download them too.")
     return tokenizer
+
+
+def set_languages(tokenizer: Any, source: str | None, target: str | None, name: str) -> None:
+    """Tell a multilingual tokenizer its languages; None leaves one as it is.
+
+    Raises:
+        CheckpointError: the model, called ``name`` there, does not know a language.
+    """
+    _set_language(tokenizer, "src_lang", source, name)
+    _set_language(tokenizer, "tgt_lang", target, name)
 
 
 def _set_language(tokenizer: PreTrainedTokenizerBase, side: str, language: str | None, name: str) -> None:

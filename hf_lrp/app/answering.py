@@ -1,0 +1,80 @@
+"""From a question to its answer, and from an error to what a visitor is told."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Any, NamedTuple
+
+from hf_lrp.app.models import Loaded, Models
+from hf_lrp.app.questions import Limits, Question, check, check_length
+from hf_lrp.data.configs import generation_config_of, position_limit
+from hf_lrp.data.failures import in_one_line, ran_out_of_memory
+from hf_lrp.explaining.explain import explain
+from hf_lrp.relevance.families import family_of
+from hf_lrp.result.contributions import Contributions
+
+
+class Answer(NamedTuple):
+    """The contributions, and what the model was conditioned on as text."""
+
+    result: Contributions
+    text: str
+
+
+def answer(question: Question, label: str, models: Models, limits: Limits) -> Answer:
+    """Explain what is asked with one model.
+
+    Raises:
+        ValueError, TypeError, RuntimeError: what `explain`, `Models.get` and the limits refuse.
+    """
+    check(question, limits)
+    found = models.get(label, question.source_language, question.target_language)
+    _check_lengths(question, found, limits)
+    options: dict[str, Any] = {"max_new_tokens": _most(found, limits)} if question.prefix == "model" else {}
+    result = explain(
+        found.model,
+        found.tokenizer,
+        question.source.strip(),
+        question.target.strip() if question.prefix == "reference" else None,
+        prompt=question.prompt if question.prompt.strip() and family_of(found.model).encoder is None else None,
+        prefix=question.prefix,  # type: ignore[arg-type]
+        predict=question.contrast or "top1",
+        pool=question.pool if question.prefix == "random" else None,
+        max_memory=limits.memory,
+        **options,
+    )
+    assert isinstance(result, Contributions)
+    text = found.tokenizer.decode(result.target_ids.tolist(), skip_special_tokens=True)
+    return Answer(result, str(text).strip())
+
+
+def _check_lengths(question: Question, found: Loaded, limits: Limits) -> None:
+    """Raise a ValueError for texts with too many tokens."""
+
+    def count(text: str) -> int:
+        return len(found.tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
+
+    check_length(count(question.source), limits.tokens, "source")
+    if question.prefix == "reference":
+        check_length(count(question.target), limits.tokens, "target")
+    if question.prefix == "random":
+        check_length(max(map(count, question.pool)), limits.tokens, "longest unrelated sentence")
+    check_length(count(question.prompt), limits.prompt_tokens, "prompt")
+
+
+def _most(found: Loaded, limits: Limits) -> int:
+    """How many tokens a model may write: what is allowed, its positions, and what its checkpoint says if it does."""
+    own = generation_config_of(found.model).max_length
+    room = [position_limit(found.model), None if own == 20 else own]  # 20: transformers' default
+    return min([limits.tokens, *(length - 1 for length in room if length is not None)])
+
+
+def describe_failure(error: Exception) -> str:
+    """What a visitor is told; of errors that are not foreseen, only the terminal gets the details."""
+    if ran_out_of_memory(error):
+        return "This needs more memory than the app may use. Shorten the sentences."
+    if isinstance(error, ValueError | TypeError | RuntimeError):
+        return in_one_line(error)
+    traceback.print_exception(error, file=sys.stderr)
+    return f"The app failed ({type(error).__name__}). Where it runs, its terminal says more."
