@@ -7,11 +7,11 @@ import torch
 from slow_decoder import slow_decoder
 from test_patching import is_patched, unchanged
 from tiny_decoders import DECODERS, tiny_decoder
-from tiny_models import random_ids
+from tiny_models import random_ids, tiny_model
 from torch import Tensor, nn
 from transformers import MambaConfig, MambaForCausalLM, MixtralConfig, MixtralForCausalLM, PreTrainedModel
 
-from hf_lrp import AlphaBeta, Epsilon, patched
+from hf_lrp import AlphaBeta, Epsilon, Gamma, patched
 from hf_lrp.relevance.families import FAMILIES
 from hf_lrp.relevance.modules import UnknownStructure
 from hf_lrp.relevance.propagation import Relevance, propagate
@@ -144,6 +144,32 @@ def copied(weights: dict[str, Tensor], model: PreTrainedModel) -> PreTrainedMode
     missing, unexpected = model.load_state_dict(weights, strict=False)
     assert not unexpected and all("rotary" in name for name in missing)
     return model
+
+
+@pytest.mark.parametrize("rule", [Epsilon(), Gamma()], ids=str)
+def test_a_decoder_stack_without_cross_attention_gives_the_same_shares(rule: Rule) -> None:
+    """The decoder of M2M100, whose cross-attention adds nothing, and XGLM, which is built alike.
+
+    (With the paper's rule, even a sum with nothing moves relevance away from negative features.)
+    """
+    ids = torch.tensor([5, 9, 3, 7, 30, 12])
+    whole = tiny_model("m2m_100", seed=1, pad_token_id=1, decoder_start_token_id=5)
+    sizes = {"d_model": 16, "ffn_dim": whole.config.decoder_ffn_dim, "num_layers": whole.config.decoder_layers}
+    heads = dict.fromkeys(("attention_heads", "num_attention_heads"), whole.config.decoder_attention_heads)
+    alone = tiny_decoder("xglm", seed=2, pad_token_id=1, activation_function="relu", **sizes, **heads)
+    for layer in whole.model.decoder.layers:
+        nn.init.zeros_(layer.encoder_attn.out_proj.weight)
+        nn.init.zeros_(layer.encoder_attn.out_proj.bias)
+    own = {k.removeprefix("model.decoder."): v for k, v in whole.state_dict().items() if "model.decoder." in k}
+    weights = {f"model.{name}": tensor for name, tensor in own.items() if "encoder_attn" not in name}
+    copied(weights | {"lm_head.weight": whole.lm_head.weight}, alone)
+    with patched(whole, rule) as patch:
+        source = {"input_ids": torch.tensor([4, 8, 6])}
+        expected = propagate(patch, source, ids, lambda logits: logits.argmax(-1), slice(0, len(ids)), 2**40)
+    found = run(alone, rule, ids, first=0)
+    torch.testing.assert_close(found.logits, expected.logits, rtol=0, atol=1e-5)
+    assert not expected.source.any()
+    torch.testing.assert_close(found.decoder, expected.decoder, rtol=0, atol=1e-5)
 
 
 ALIKE: list[tuple[str, str, dict[str, Any]]] = [

@@ -2,14 +2,16 @@
 
 import pytest
 import torch
+from slow_t5gemma import slow_t5gemma
 from test_blocks import double
 from tiny_models import random_ids
 from torch import nn
 from transformers import T5GemmaConfig, T5GemmaForConditionalGeneration, T5GemmaModuleConfig
 
-from hf_lrp import explain, patched
+from hf_lrp import AlphaBeta, Epsilon, explain, patched
 from hf_lrp.relevance.modules import UnknownStructure
 from hf_lrp.relevance.propagation import Relevance, propagate
+from hf_lrp.relevance.rules import Rule
 
 SOURCE, DECODER = random_ids(6, seed=5), random_ids(5, seed=6)
 
@@ -40,8 +42,10 @@ def model() -> T5GemmaForConditionalGeneration:
     return model.eval()
 
 
-def run(model: T5GemmaForConditionalGeneration, decoder: torch.Tensor = DECODER) -> Relevance:
-    with patched(model) as patch:
+def run(
+    model: T5GemmaForConditionalGeneration, decoder: torch.Tensor = DECODER, rule: Rule | None = None
+) -> Relevance:
+    with patched(model, rule) as patch:
         source, steps = {"input_ids": SOURCE}, slice(0, len(decoder))
         return propagate(patch, source, decoder, lambda logits: logits.argmax(-1), steps, 2**40)
 
@@ -52,6 +56,18 @@ def test_shares_sum_to_one_and_are_causal(model: T5GemmaForConditionalGeneration
     torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-5)
     assert bool((relevance.source > 0).any()) and not relevance.decoder.triu(1).any()
     torch.testing.assert_close(shorter.source, relevance.source[:3], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", [AlphaBeta(), AlphaBeta(0.5, 0.5), Epsilon()], ids=str)
+def test_equals_the_slow_propagation(model: T5GemmaForConditionalGeneration, rule: Rule) -> None:
+    model = model.double()
+    relevance = run(model, rule=rule)
+    source, decoder, logits = slow_t5gemma(model, rule, SOURCE, DECODER, relevance.explained)
+    own = model(input_ids=SOURCE[None], decoder_input_ids=DECODER[None]).logits[0]
+    torch.testing.assert_close(logits, own, rtol=0, atol=1e-4)  # transformers computes norms in float32
+    scale = max(1.0, float(source.abs().max()), float(decoder.abs().max()))
+    assert float((relevance.source - source).abs().max()) < 1e-5 * scale
+    assert float((relevance.decoder - decoder).abs().max()) < 1e-5 * scale
 
 
 def test_a_changed_activation_is_noticed(model: T5GemmaForConditionalGeneration) -> None:
