@@ -30,6 +30,7 @@ from hf_lrp.explaining.options import (
     check_use,
     require_evaluation_mode,
     require_generate,
+    require_no_forced_tokens,
     require_no_prompt,
 )
 from hf_lrp.explaining.prefixes import (
@@ -297,6 +298,7 @@ def _read_inputs(
     vocabulary = Vocabulary(model, tokenizer)
     check_generation(generate_options, vocabulary.sizes["target"])
     if family.encoder is None:
+        require_no_forced_tokens(generate_options)
         sources, prompted = read_prompted(source, prompt, vocabulary)
     else:
         require_no_prompt(model, prompt)

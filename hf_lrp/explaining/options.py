@@ -71,6 +71,13 @@ def check_generation(options: Mapping[str, Any], vocabulary_size: int) -> None:
             )
 
 
+def require_no_forced_tokens(options: Mapping[str, Any]) -> None:
+    """Raise for tokens that only the decoder of an encoder-decoder model is prompted with."""
+    for name in ("forced_bos_token_id", "decoder_start_token_id"):
+        if options.get(name) is not None:
+            raise ValueError(f"{name} is for models with an encoder: write at the end of the prompt what comes first.")
+
+
 def require_evaluation_mode(model: PreTrainedModel) -> None:
     if any(module.training for module in model.modules()):
         raise ValueError(

@@ -41,13 +41,25 @@ class Prompted(NamedTuple):
             sentences = [self.encode(text, number) for number, text in enumerate(_require_texts(texts, "target"))]
         else:
             sentences, single = read_sentences(given, self.vocabulary, "target")
+            sentences = [self._without_prompt(number, ids) for number, ids in enumerate(sentences)]
         return [self.prefix(number, ids) for number, ids in enumerate(sentences)], single
+
+    def _without_prompt(self, number: int, ids: list[int]) -> list[int]:
+        """What `generate` returned begins with the prompt, which is not part of the target."""
+        prompt = self.prompts[number % len(self.prompts)].ids.tolist()
+        return ids[len(prompt) :] if ids[: len(prompt)] == prompt else ids
 
     def prefix(self, number: int, ids: Sequence[int]) -> Prefix:
         """Target ids after the prompt of a source; those of a pool that is larger than the sources go round."""
         if not len(ids):
             raise ValueError(f"target {number} has no tokens: there is nothing to explain.")
         prompt = self.prompts[number % len(self.prompts)].ids
+        room = self.vocabulary.limit
+        if room is not None and len(prompt) + len(ids) > room:
+            raise ValueError(
+                f"The prompt around source {number} has {len(prompt)} tokens and the target {len(ids)}, but the model "
+                f"has only {room} positions. Shorten the prompt, or split the sentence."
+            )
         checked = self.vocabulary.check([*prompt.tolist(), *ids], "target", number)
         return Prefix(prompt, checked[len(prompt) :])
 
@@ -94,15 +106,15 @@ class Prompted(NamedTuple):
         ids = pad_sequence(batch, batch_first=True, padding_value=pad, padding_side="left")
         mask = pad_sequence([torch.ones_like(row) for row in batch], batch_first=True, padding_side="left")
         limits = [self._limit(self.prompts[number]) for number in numbers]
-        settings: dict[str, Any] = {"return_dict_in_generate": True, "pad_token_id": pad}
-        limited = any(name in options for name in _LENGTHS)
+        settings: dict[str, Any] = {"pad_token_id": pad}
+        limited = any(name in options for name in _LENGTHS) or bool(model.generation_config.max_new_tokens)
         if not limited:
             settings["max_new_tokens"] = max(limits)
         if not self.is_chat:
             settings["stopping_criteria"] = [_EndOfLine(self.vocabulary.tokenizer)]
         inputs = {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}
         with torch.no_grad():
-            output = cast(Any, model).generate(**inputs, **(settings | options))
+            output = cast(Any, model).generate(**inputs, **(settings | options | {"return_dict_in_generate": True}))
         rows = output.sequences[:, ids.shape[1] :].tolist()
         cut = [row if limited else row[:limit] for row, limit in zip(rows, limits, strict=True)]
         return [self._written(row) for row in cut]

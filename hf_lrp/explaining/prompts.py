@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
+from jinja2 import TemplateError
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
@@ -46,6 +47,8 @@ class Prompt:
                 raise ValueError(f"The prompt has {{{name}}} more than once: each part needs a name of its own.")
             if not name.strip() or name in _RESERVED:
                 raise ValueError(f"A part of the prompt cannot be called {name!r}: choose another name.")
+        if "source" in self.parts:
+            raise ValueError("A part of the prompt cannot be called 'source': that is what explain() is given.")
         if "source" not in names:
             raise ValueError("The prompt has no {source}: write {source} where the source sentence goes.")
         missing = [name for name in names if name != "source" and name not in self.parts]
@@ -204,7 +207,13 @@ def _render_chat(prompt: Prompt, values: Mapping[str, str], tokenizer: Any) -> t
             for m in prompt.template
             if isinstance(m, Mapping)
         ]
-        rendered: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        try:
+            rendered: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except TemplateError as error:
+            raise ValueError(
+                f"The tokenizer's chat template does not take these messages ({error}): give other roles, or the "
+                "prompt as a text."
+            ) from error
         return rendered
 
     marked = render(marks)

@@ -17,6 +17,7 @@ TEMPLATE = "{instruction} : {examples} ; {source} ="
 PARTS = {"instruction": "write it", "examples": "a b ; b a"}
 CHAT = "{% for m in messages %}<{{ m.role }}> {{ m.content }} {% endfor %}<me> "
 DROPPING = "{% for m in messages %}hello {% endfor %}"
+REFUSING = "{{ raise_exception('no system') }}"
 CHANGING = CHAT.replace("m.content", "m.content | upper")
 
 
@@ -118,7 +119,10 @@ def test_prompts_that_cannot_be_used(tokenizer: Any, prompt: Any, message: str) 
         explain(tiny_decoder(), tokenizer, "cat", "dog", prompt=prompt)
 
 
-@pytest.mark.parametrize(("template", "message"), [(DROPPING, "drops or repeats"), (CHANGING, "changes")])
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [(DROPPING, "drops or repeats"), (CHANGING, "changes"), (REFUSING, "does not take these messages .no system")],
+)
 def test_a_chat_template_that_drops_or_changes_the_source(tokenizer: Any, template: str, message: str) -> None:
     tokenizer.chat_template = template
     with pytest.raises(ValueError, match=message):
@@ -141,14 +145,29 @@ def test_what_else_is_refused(tokenizer: Any) -> None:
         explain(tiny_decoder(), tokenizer, [], [])
     with pytest.raises(ValueError, match="num_return_sequences must be 1"):
         explain(tiny_decoder(), tokenizer, "cat", num_return_sequences=2)
-    with pytest.raises(ValueError, match="has only 64 positions"):
+    with pytest.raises(ValueError, match="prompt around source 0 has 71 tokens and the target 1, but .* 64 positions"):
         explain(tiny_decoder(), tokenizer, "cat", "dog", prompt="the " * 70 + "{source}")
+    with pytest.raises(ValueError, match="forced_bos_token_id is for models with an encoder"):
+        explain(tiny_decoder(), tokenizer, "cat", "dog", forced_bos_token_id=3)
+
+
+def test_what_generate_returned_as_target(tokenizer: Any) -> None:
+    """The prompt that it begins with is not part of the target, and the checkpoint's own limit holds."""
+    model = tiny_decoder()
+    model.generation_config.max_new_tokens = 4
+    ids = tokenizer("say cat =", return_tensors="pt")["input_ids"]
+    written = model.generate(input_ids=ids)
+    c = explain(model, tokenizer, "cat", written, prompt="say {source} =")
+    assert c.target_ids.tolist() == written[0, ids.shape[1] :].tolist()
+    own = explain(model, tokenizer, "cat", prompt="say {source} =", return_dict_in_generate=False)
+    assert len(own) <= 4 and own.target_ids.tolist() == c.target_ids[: len(own)].tolist()
 
 
 @pytest.mark.parametrize(
     ("template", "parts", "message"),
     [
         ("{target} {source}", {"target": "cat"}, "cannot be called 'target'"),
+        ("{source}", {"source": "cat"}, "cannot be called 'source': that is what"),
         ("{source}", {"examples": "cat"}, "has no {examples}"),
         ([], {}, "must be a text, or chat messages"),
         ([{"role": "user", "content": [{"type": "text"}]}], {}, "the content a text"),
