@@ -1,4 +1,4 @@
-"""A comparison as one HTML page: figures, tables and settings, no scripts, nothing loaded from elsewhere."""
+"""A comparison as one HTML page: figures, tables, sentences to look at and settings, nothing loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hf_lrp.analysis.comparing import Comparison, in_words, settings_of
+from hf_lrp.analysis.examples import choose_examples
 from hf_lrp.analysis.run.manifest import PREFIXES
-from hf_lrp.data.pages import render
+from hf_lrp.data.pages import as_json, render
+from hf_lrp.result.html import SCRIPTS
 from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate
+from hf_lrp.result.page_data import page_data
 
 
 class Picture(NamedTuple):
@@ -25,9 +28,11 @@ def render_report(comparison: Comparison, pictures: Sequence[Picture]) -> str:
     first = comparison.runs[0]
     labels = [run.label for run in comparison.runs]
     lengths = first.run.lengths
+    examples = choose_examples(comparison.runs)
     return render(
         "report.html",
-        styles=("page.css", "report.css"),
+        styles=("page.css", "explorer.css", "report.css"),
+        scripts=SCRIPTS if examples else (),
         title="Source and target contributions: " + ", ".join(labels),
         labels=labels,
         sentences=first.run.number,
@@ -42,6 +47,8 @@ def render_report(comparison: Comparison, pictures: Sequence[Picture]) -> str:
             {"stem": picture.stem, "caption": picture.caption, "data": base64.b64encode(picture.svg).decode()}
             for picture in pictures
         ],
+        examples=None if examples is None else examples.caption,
+        explorer=None if examples is None else as_json(page_data(examples.entries, numbers=examples.numbers)),
         settings=list(_settings(comparison)),
     )
 

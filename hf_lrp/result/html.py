@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hf_lrp.result.comparison import Comparison
     from hf_lrp.result.contributions import Contributions
 
-STYLES = ("page.css", "explorer.css")
+STYLES = ("page.css", "explorer.css", "results.css")
 SCRIPTS = ("reading.js", "texts.js", "curve.js", "heat_map.js", "result.js", "entry.js", "list.js", "explorer.js")
 TITLE = "Source and target contributions"
 

@@ -4,8 +4,10 @@ import base64
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from example_run import write_run
+from page_reader import read_page
 
 from hf_lrp.analysis.comparing import compare, measure
 from hf_lrp.analysis.report import Picture, render_report
@@ -40,9 +42,10 @@ def page(tmp_path_factory) -> Page:
     return Page(render_report(compare(runs), [Picture("a/1", f"What {ODD} shows.", SVG)]))
 
 
-def test_nothing_is_loaded_and_nothing_runs(page):
+def test_nothing_is_loaded_and_nothing_else_runs(page):
     names = {tag for tag, _ in page.tags}
-    assert not names & {"script", "link", "iframe", "object", "form"}
+    assert not names & {"link", "iframe", "object", "form"}
+    assert [attributes.get("type") for tag, attributes in page.tags if tag == "script"] == ["application/json", None]
     links = [value for _, attributes in page.tags for name, value in attributes.items() if name in ("src", "href")]
     assert links == ["data:image/svg+xml;base64," + base64.b64encode(SVG).decode()]
     policy = next(attributes["content"] for tag, attributes in page.tags if attributes.get("http-equiv"))
@@ -53,6 +56,26 @@ def test_texts_of_users_are_shown_as_they_are(page):
     assert page.text.count(ODD) >= 5  # title, heading, tables, settings, caption
     image = next(attributes for tag, attributes in page.tags if tag == "img")
     assert image["alt"] == f"What {ODD} shows."
+
+
+def test_examples_are_where_the_runs_differ_most(tmp_path):
+    runs = [
+        measure(write_run(tmp_path / name, label=name, seed=seed, number=30), name)
+        for name, seed in (("a", 0), ("b", 1))
+    ]
+    entries = read_page(render_report(compare(runs), []))["entries"]
+    means = [run.tables["reference"].means["source_total"] for run in runs]
+    largest = np.argsort(-np.abs(means[1] - means[0]))[:10]
+    assert sorted(entry["number"] for entry in entries) == sorted(largest + 1)
+    first = entries[0]["results"][0]
+    assert first["model"] == "a" and first["mean"] == pytest.approx(means[0][entries[0]["number"] - 1], abs=1e-5)
+
+
+def test_examples_of_one_run_are_the_lowest(tmp_path):
+    run = measure(write_run(tmp_path / "a", number=30), "a")
+    entries = read_page(render_report(compare([run]), []))["entries"]
+    lowest = sorted(run.tables["reference"].means["source_total"])[:10]
+    assert sorted(entry["results"][0]["mean"] for entry in entries) == pytest.approx(lowest, abs=1e-5)
 
 
 def test_tables(page):
