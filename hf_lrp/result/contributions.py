@@ -314,6 +314,16 @@ class Contributions(Plotted, Paged):
 
         return shares_frame(self)
 
+    def to_inseq(self) -> Any:
+        """An `inseq.FeatureAttributionSequenceOutput`: `source_attributions` [S, T], `target_attributions` [1 + N, T].
+
+        The first row of the target is that of the start token, or of the whole prompt of a model without an encoder.
+        As in inseq, it is nan where a token is not yet written.
+        """
+        from hf_lrp.result.inseq_output import to_inseq
+
+        return to_inseq(self)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one safetensors file, which replaces an old one only once all is written."""
         from hf_lrp.result.saving import save_fields

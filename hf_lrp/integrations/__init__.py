@@ -1,0 +1,1 @@
+"""Other libraries that can use the method; each module needs its library."""
