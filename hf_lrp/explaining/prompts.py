@@ -70,7 +70,7 @@ class Prompt:
     def names(self) -> list[str]:
         """The parts' names, in order."""
         contents = [m["content"] for m in self.template] if not isinstance(self.template, str) else [self.template]
-        return [name for text in contents for name in _FIELD.findall(_without_escapes(text))]
+        return [name for text in contents for _, name in _pieces(text) if name is not None]
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -165,10 +165,6 @@ def _require_texts(template: Any, parts: Any) -> None:
             raise TypeError(f"The part {name!r} of the prompt must be a text or a list of texts, got {part!r:.60}.")
     if not isinstance(parts, Mapping):
         raise TypeError(f"The parts of a prompt are a mapping from names to texts, got {parts!r:.60}.")
-
-
-def _without_escapes(text: str) -> str:
-    return text.replace("{{", "").replace("}}", "")
 
 
 def _pieces(template: str) -> list[tuple[str, str | None]]:

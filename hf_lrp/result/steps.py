@@ -60,5 +60,7 @@ class Step:
 
 
 def _largest(tokens: Sequence[str], shares: Tensor, n: int) -> list[tuple[str, float]]:
+    if n < 1:
+        raise ValueError(f"n must be at least 1, got {n}.")
     pairs = zip(tokens, shares.tolist(), strict=True)
     return sorted(pairs, key=lambda pair: -abs(pair[1]))[:n]

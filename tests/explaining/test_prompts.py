@@ -168,6 +168,7 @@ def test_what_generate_returned_as_target(tokenizer: Any) -> None:
     [
         ("{target} {source}", {"target": "cat"}, "cannot be called 'target'"),
         ("{source}", {"source": "cat"}, "cannot be called 'source': that is what"),
+        ("{}}{source}", {}, "cannot be called ''"),
         ("{source}", {"examples": "cat"}, "has no {examples}"),
         ([], {}, "must be a text, or chat messages"),
         ([{"role": "user", "content": [{"type": "text"}]}], {}, "the content a text"),

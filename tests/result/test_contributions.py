@@ -169,6 +169,12 @@ def test_text_for_a_shell():
     )
 
 
+def test_a_number_of_largest_shares_is_positive() -> None:
+    for n in (0, -1):
+        with pytest.raises(ValueError, match=f"n must be at least 1, got {n}"):
+            make_contributions()[2].top_source(n)
+
+
 def test_means_leave_out_step_1():
     contributions = make_contributions()
     mean = contributions.mean()
