@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import matplotlib
@@ -23,6 +24,7 @@ _MARK = "#b0410a"  # rows whose explained token is not the written one
 _MARGIN, _BAR = 0.05, 0.07  # inches: around everything, and the height of the colour bar
 _LONGEST_LABEL, _LONGEST_NAME = 16, 34  # characters
 _SMALLEST_NUMBER = 5.0  # points
+_POWER = 0.65  # of shares that colours follow
 
 
 @dataclass(frozen=True)
@@ -132,13 +134,17 @@ def _corner(sheet: Sheet) -> str:
 
 
 def _colors(sheet: Sheet, cmap: str | None) -> tuple[Normalize, Colormap]:
-    """A scale of the square roots of shares up to the largest: with many tokens most shares are small, few large."""
+    """A scale that tells small shares apart, up to the largest: with many tokens most shares are small, few large."""
     shares = np.ma.concatenate([block.shares.ravel() for block in sheet.blocks]).compressed()
     limit = float(np.abs(shares).max()) or 1.0
     if shares.min() < 0:
-        roots: tuple[Callable, Callable] = (lambda x: np.sign(x) * np.sqrt(np.abs(x)), lambda x: np.sign(x) * x**2)
-        return FuncNorm(roots, -limit, limit), matplotlib.colormaps[cmap or "PuOr_r"]
-    return PowerNorm(0.5, 0.0, limit), matplotlib.colormaps[cmap or "Blues"]
+        functions = (partial(_signed_power, power=_POWER), partial(_signed_power, power=1 / _POWER))
+        return FuncNorm(functions, -limit, limit), matplotlib.colormaps[cmap or "PuOr_r"]
+    return PowerNorm(_POWER, 0.0, limit), matplotlib.colormaps[cmap or "Blues"]
+
+
+def _signed_power(shares: np.ndarray, power: float) -> np.ndarray:
+    return np.sign(shares) * np.abs(shares) ** power
 
 
 def _draw_block(
@@ -161,6 +167,7 @@ def _draw_block(
     axes.set_yticks(np.arange(steps + 1) - 0.5, minor=True)
     axes.tick_params(which="both", length=0, pad=2)
     axes.spines[:].set_visible(False)
+    axes.grid(visible=False)  # whatever the user's settings are
     if every == 1:
         axes.grid(which="minor", color="white", linewidth=0.4)
     if block.name:
@@ -233,9 +240,10 @@ def _draw_foot(canvas: Canvas, curve: Axes, image: AxesImage, sheet: Sheet, top:
     lowest, limit = image.get_clim()
     assert lowest is not None
     assert limit is not None
-    ticks = [0.0, _rounded(limit * 0.2), _rounded(limit, down=True)]
+    middle = 10.0 ** np.floor(np.log10(0.3 * limit)) * np.array([1, 2, 5])
+    ticks = [0.0, float(middle[middle <= 0.3 * limit].max()), limit]
     ticks = sorted({*ticks, *(-tick for tick in ticks if lowest < 0)})
-    bar.set_ticks(ticks, labels=[f"{tick:g}".replace("0.", ".", 1) for tick in ticks])
+    bar.set_ticks(ticks, labels=[f"{tick:.2g}".replace("0.", ".", 1) for tick in ticks])
     bar.minorticks_off()
     for label in bar.ax.get_xticklabels():
         label.set(**text)
@@ -253,9 +261,3 @@ def _draw_foot(canvas: Canvas, curve: Axes, image: AxesImage, sheet: Sheet, top:
             handlelength=2,
             labelspacing=0.2,
         )
-
-
-def _rounded(share: float, down: bool = False) -> float:
-    """A share with one digit, or the largest with two that is not above it."""
-    power = 10.0 ** np.floor(np.log10(share))
-    return float(np.floor(share / power * 10) * power / 10 if down else np.round(share / power) * power)

@@ -24,6 +24,7 @@ from itertools import pairwise
 from hf_lrp.data.visible import visible
 
 WORD_START = "▁"
+_AGAINST = " vs "  # between the tokens of a contrastive pair
 _TIME = re.compile(r"\d+\.\d\ds")
 _APOSTROPHES_AND_HYPHENS = frozenset("'`-\u2019\u02bc\uff07\u00b4\u2010\u2011\u05be")
 # How the Unicode names of characters start that are written without spaces between words.
@@ -208,10 +209,12 @@ def plain_tokens(tokens: Sequence[str], others: Sequence[str] = ()) -> tuple[str
     """Tokens as pictures for readers show them, one label per token: their text, without the marks of words.
 
     `others` are tokens of the same tokenizer that help to tell its marks. A mark that stands alone is a space, `␣`.
-    Byte tokens such as `<0x0A>` stay, and characters that would act become escapes, as in `display_tokens`.
+    Byte tokens such as `<0x0A>` stay, and characters that would act become escapes, as in `display_tokens`. Of a
+    contrastive pair, `▁bank vs ▁shore`, both tokens are shown like that.
     """
     marking = detect_marking([*tokens, *others])
-    texts = [(token, visible(_bare(token, marking))) for token in tokens]
+    pairs = [(token, [_bare(part, marking) for part in token.split(_AGAINST)]) for token in tokens]
+    texts = [(token, visible(_AGAINST.join(parts))) for token, parts in pairs]
     return tuple(text or ("␣" if token else "∅") for token, text in texts)
 
 

@@ -156,6 +156,7 @@ def test_bytes_of_a_word_are_decoded_together():
         (["un", "##lock"], ["un", "lock"]),
         (["un@@", "lock"], ["un", "lock"]),
         (["un", "lock</w>"], ["un", "lock"]),
+        (["▁a", "▁bank vs ▁sh"], ["a", "bank vs sh"]),
         (["▁a", "\u202e", "", "<0x0A>"], ["a", "\\u202e", "∅", "<0x0A>"]),
     ],
 )
