@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +51,8 @@ TEMPLATE = "{instruction}\n\n{examples}\nEnglish: {source}\nFrench:"
 EXAMPLES = 5
 # Words of the English side: short sentences cost less, and those of one corpus are of about one length.
 WORDS = {"examples": (4, 7), "tatoeba": (5, 12), "europarl": (8, 16)}
+TRANSLATED = 20  # sentences of each corpus at least: scores of fewer mean nothing
+BATCH = 10  # that are translated together
 MOST = 200  # sentences of a corpus; unrelated ones are others, so that a smaller number measures a part of the same
 
 CONDITIONS = ("reference", "random prefix", "shuffled examples", "unrelated source")
@@ -79,18 +82,19 @@ class Measured(NamedTuple):
 def main(arguments: Sequence[str] | None = None) -> None:
     options = read_options(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
-    examples, sentences = select(options)
+    examples, sentences = select_examples(options), select_sentences(options, options.numbers)
     model, tokenizer = load(options.model)
     translator = load()
     settings = {"weights": hash_weights(model), "prompt": _digest([TEMPLATE, INSTRUCTION, examples])}
     measured = measure(model, tokenizer, translator, examples, sentences, _journal(options, "measured", settings))
-    written = translate(model, tokenizer, translator, examples, sentences, _journal(options, "written", settings))
+    more = select_sentences(options, {corpus: max(n, TRANSLATED) for corpus, n in options.numbers.items()})
+    written = translate(model, tokenizer, translator, examples, more, _journal(options, "written", settings))
     results = evaluate(measured)
     about = {
         "model": options.name,
         "sentences": {corpus: sum(s.corpus == corpus for s in sentences) for corpus in options.numbers},
         "seed": options.seed,
-        "scores": score(written, sentences),
+        "scores": score(written, more),
     }
     write_json(options.output / "results.json", about | results)
     for chart in charts(measured, options.name):
@@ -127,30 +131,28 @@ def _digest(content: Any) -> str:
 # ---- sentences
 
 
-def select(options: argparse.Namespace) -> tuple[list[tuple[str, str]], list[Sentence]]:
-    """Examples, from the validation pairs of the embedded model, and sentences, from its test pairs and from Europarl.
+def select_examples(options: argparse.Namespace) -> list[tuple[str, str]]:
+    """Examples for the prompt, from the validation pairs of the embedded model."""
+    _, validation, _ = hold_out(load_pairs(options.tatoeba))
+    drawn = _draw(validation, WORDS["examples"], options.seed)
+    return [(source, target) for _, source, target in drawn[:EXAMPLES]]
 
-    Corpora take turns, as far as both go, so that a run that was cut short has some of each.
+
+def select_sentences(options: argparse.Namespace, numbers: Mapping[str, int]) -> list[Sentence]:
+    """So many sentences of each corpus, from the test pairs of the embedded model and from Europarl.
+
+    Corpora take turns, so that a run that was cut short has some of each.
     """
-    _, validation, test = hold_out(load_pairs(options.tatoeba))
-    pools = {"examples": validation, "tatoeba": test}
-    if options.europarl is not None:
-        pools["europarl"] = load_pairs(options.europarl)
-    drawn = {name: _draw(pool, WORDS[name], options.seed) for name, pool in pools.items()}
-    examples = [(source, target) for _, source, target in drawn["examples"][:EXAMPLES]]
-    by_corpus = {
-        corpus: [
-            Sentence(corpus, *pair, *other[1:])
-            for pair, other in zip(drawn[corpus][:number], drawn[corpus][MOST:], strict=False)
-        ]
-        for corpus, number in options.numbers.items()
-    }
-    for corpus, number in options.numbers.items():
-        if len(by_corpus[corpus]) < number:
+    places = []
+    for corpus, number in numbers.items():
+        pairs = hold_out(load_pairs(options.tatoeba))[2] if corpus == "tatoeba" else load_pairs(options.europarl)
+        drawn = _draw(pairs, WORDS[corpus], options.seed)
+        if len(drawn) < MOST + number:
             raise SystemExit(f"{corpus} has too few sentences of {WORDS[corpus]} words: it needs {MOST + number}.")
-    longest = max(options.numbers.values())
-    places = [(turn * longest / len(found), s) for found in by_corpus.values() for turn, s in enumerate(found)]
-    return examples, [sentence for _, sentence in sorted(places, key=lambda place: place[0])]
+        chosen = zip(drawn[:number], drawn[MOST:], strict=False)
+        sentences = [Sentence(corpus, *pair, *other[1:]) for pair, other in chosen]
+        places += [(turn / number, sentence) for turn, sentence in enumerate(sentences)]
+    return [sentence for _, sentence in sorted(places, key=lambda place: place[0])]
 
 
 def _draw(pairs: Any, words: tuple[int, int], seed: int) -> list[tuple[int, str, str]]:
@@ -239,31 +241,35 @@ def translate(
 ) -> dict[tuple[str, str, int], str]:
     """What both models write, greedily, by model, corpus and number of the pair."""
     done = {(row["model"], row["corpus"], row["number"]) for row in journal.rows}
-    for s in tqdm(sentences, desc="Translating"):
-        for which in ("decoder", TRANSLATOR) if s.corpus == "tatoeba" else ("decoder",):
-            if (which, s.corpus, s.number) not in done:
+    jobs = [("decoder", s) for s in sentences] + [(TRANSLATOR, s) for s in sentences if s.corpus == "tatoeba"]
+    missing = [(which, s) for which, s in jobs if (which, s.corpus, s.number) not in done]
+    with tqdm(total=len(jobs), initial=len(jobs) - len(missing), desc="Translating") as bar:
+        for which, group in groupby(missing, key=lambda job: job[0]):
+            own = [s for _, s in group]
+            for batch in (own[start : start + BATCH] for start in range(0, len(own), BATCH)):
                 pair = (model, tokenizer) if which == "decoder" else translator
-                text = _translate(*pair, s.source, few_shot(examples) if which == "decoder" else None)
-                journal.append({"model": which, "corpus": s.corpus, "number": s.number, "text": text})
+                prompt = few_shot(examples) if which == "decoder" else None
+                for s, text in zip(batch, _translate(*pair, [s.source for s in batch], prompt), strict=True):
+                    journal.append({"model": which, "corpus": s.corpus, "number": s.number, "text": text})
+                bar.update(len(batch))
     return {(row["model"], row["corpus"], row["number"]): row["text"] for row in journal.rows}
 
 
-def _translate(model: PreTrainedModel, tokenizer: Any, source: str, prompt: Prompt | None) -> str:
+def _translate(model: PreTrainedModel, tokenizer: Any, sources: list[str], prompt: Prompt | None) -> list[str]:
     greedy = {"do_sample": False, "num_beams": 1}
     if prompt is None:
-        encoded = tokenizer(source, return_tensors="pt")
-        ids = model.generate(**encoded, **greedy)[0]  # type: ignore[operator]
+        rows = model.generate(**tokenizer(sources, return_tensors="pt", padding=True), **greedy)  # type: ignore[operator]
     else:
-        _, prompted = read_prompted(source, prompt, Vocabulary(model, tokenizer))
-        ids = prompted.generate(model, 1, greedy, False)[0].ids
-    return str(tokenizer.decode(ids, skip_special_tokens=True)).strip()
+        _, prompted = read_prompted(sources, prompt, Vocabulary(model, tokenizer))
+        rows = [prefix.ids for prefix in prompted.generate(model, len(sources), greedy, False)]
+    return [str(tokenizer.decode(ids, skip_special_tokens=True)).strip() for ids in rows]
 
 
 def score(written: Mapping[tuple[str, str, int], str], sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
     """BLEU and chrF of each model on the sentences of each corpus."""
     rows = []
     for which, corpus in sorted({key[:2] for key in written}):
-        own = [s for s in sentences if s.corpus == corpus]
+        own = [s for s in sentences if s.corpus == corpus and (which, corpus, s.number) in written]
         texts = [written[which, corpus, s.number] for s in own]
         scores = corpus_scores(texts, [s.target for s in own])
         copied = sum(text == s.source for text, s in zip(texts, own, strict=True))

@@ -21,6 +21,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
     hold_out = recipe.hold_out
     monkeypatch.setattr(recipe, "MOST", 6)
+    monkeypatch.setattr(recipe, "TRANSLATED", 4)
     monkeypatch.setitem(recipe.WORDS, "europarl", (5, 12))
     monkeypatch.setattr(recipe, "hold_out", lambda pairs: hold_out(pairs, test=40, validation=20))
     files = ["--tatoeba", str(tmp_path / "pairs.tsv")]
@@ -59,9 +60,9 @@ def test_means_and_differences_are_over_sentences_from_the_second_step_on() -> N
 
 def test_a_smaller_number_is_a_part_of_a_larger_one(options: list[str], tmp_path: Path) -> None:
     more = [*options, "--europarl", str(tmp_path / "pairs.tsv")]
-    examples, few = recipe.select(recipe.read_options([*more, "--number", "2", "2"]))
-    again, many = recipe.select(recipe.read_options([*more, "--number", "6", "3"]))
-    assert examples == again and len(examples) == 5
+    given = recipe.read_options([*more, "--number", "2", "2"])
+    few, many = (recipe.select_sentences(given, {"tatoeba": n[0], "europarl": n[1]}) for n in ((2, 2), (6, 3)))
+    assert len(recipe.select_examples(given)) == 5
     assert set(few) <= set(many) and len(many) == 9
     assert [s.corpus[0] for s in many] == list("tettettet")
     assert all(s.source != s.other_source for s in many)
@@ -84,7 +85,8 @@ def test_a_run_is_written_goes_on_and_can_be_cut(
     recipe.main(options)
     assert len(calls) == 1 + 3 * 4 + 3 * 2
     results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert results["sentences"] == {"tatoeba": 3} and len(results["scores"]) == 2
+    assert results["sentences"] == {"tatoeba": 3}
+    assert [row["sentences"] for row in results["scores"]] == [4, 4]
     shares = [
         row["mean"]
         for row in results["means"]
