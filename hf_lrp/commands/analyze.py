@@ -12,26 +12,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_lrp.commands.arguments import (
-    BY_EACH_PROCESS,
-    PREFIXES,
-    add_data,
-    add_device,
-    add_languages,
-    add_max_memory,
-    add_model,
-    add_num_beams,
-    add_prompt,
-    add_rule,
-    add_selection,
-)
+from hf_lrp.commands.arguments import PREFIXES, add_data, add_evaluation, add_model, add_selection
 from hf_lrp.commands.loading import (
+    evaluation_options,
     generate_options,
     load_data,
     load_model,
     read_device,
-    read_prompt,
-    read_rule,
     require_folder,
 )
 from hf_lrp.data.visible import visible
@@ -73,12 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the model is conditioned on: the target, its own translation, the target of another pair "
         "(default: all three)",
     )
-    add_prompt(method)
-    add_rule(method)
-    add_num_beams(method, "the model's")
-    add_languages(method)
-    add_device(method)
-    add_max_memory(method, BY_EACH_PROCESS)
+    add_evaluation(method, "the model's")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -93,12 +75,13 @@ def run(args: argparse.Namespace) -> None:
     from hf_lrp.analysis.run.scheduling import this_process
     from hf_lrp.explaining.loading import quiet_transformers
 
-    rule, state, prompt = read_rule(args), this_process(), read_prompt(args)
+    options, state = evaluation_options(args), this_process()
+    prompt = options["prompt"]
     require_settings(
         args.out,
         prefixes=args.prefix,
         seed=args.seed,
-        rule=rule,
+        rule=options["rule"],
         request={"lengths": args.lengths, "number": args.number},
         generate=generate_options(args),
         **({} if prompt is None else {"prompt": prompt.settings}),
@@ -113,17 +96,9 @@ def run(args: argparse.Namespace) -> None:
             tokenizer,
             pairs,
             args.out,
-            prompt=prompt,
             prefixes=args.prefix,
-            lengths=args.lengths,
-            number=args.number,
-            longest=args.longest,
-            seed=args.seed,
-            rule=rule,
             label=args.label,
-            max_memory=args.max_memory,
-            progress=sys.stderr.isatty(),
-            **generate_options(args),
+            **options,
         )
     if state.is_main_process:
         _show(result)

@@ -88,6 +88,16 @@ def add_max_memory(parser: Arguments, default: str) -> None:
     )
 
 
+def add_evaluation(method: Arguments, whose: str) -> None:
+    """How a corpus is evaluated; ``whose`` translations ``--num-beams`` is of."""
+    add_prompt(method)
+    add_rule(method)
+    add_num_beams(method, whose)
+    add_languages(method)
+    add_device(method)
+    add_max_memory(method, BY_EACH_PROCESS)
+
+
 # ---- pairs
 
 

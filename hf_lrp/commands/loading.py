@@ -76,6 +76,14 @@ def generate_options(args: argparse.Namespace) -> dict[str, Any]:
     return {} if args.num_beams is None else {"num_beams": args.num_beams}
 
 
+def evaluation_options(args: argparse.Namespace) -> dict[str, Any]:
+    """What `evaluate` and `evaluate_timeline` are told alike."""
+    names = ("lengths", "number", "longest", "seed", "max_memory")
+    given = {name: getattr(args, name) for name in names}
+    shown = {"prompt": read_prompt(args), "rule": read_rule(args), "progress": sys.stderr.isatty()}
+    return given | shown | generate_options(args)
+
+
 def load_model(
     args: argparse.Namespace, name: str | Path | None, device: torch.device
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

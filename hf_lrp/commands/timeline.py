@@ -13,27 +13,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_lrp.commands.arguments import (
-    BY_EACH_PROCESS,
-    PREFIXES,
-    add_data,
-    add_device,
-    add_languages,
-    add_max_memory,
-    add_num_beams,
-    add_prompt,
-    add_rule,
-    add_selection,
-)
-from hf_lrp.commands.loading import (
-    generate_options,
-    load_data,
-    load_model,
-    read_device,
-    read_prompt,
-    read_rule,
-    require_folder,
-)
+from hf_lrp.commands.arguments import PREFIXES, add_data, add_evaluation, add_selection
+from hf_lrp.commands.loading import evaluation_options, load_data, load_model, read_device, require_folder
 
 if TYPE_CHECKING:
     from hf_lrp.analysis.timeline import Timeline
@@ -73,12 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the models are conditioned on: the target (default), the target of another pair, or what each "
         "writes itself, which gives no divergences",
     )
-    add_prompt(method)
-    add_rule(method)
-    add_num_beams(method, "the models'")
-    add_languages(method)
-    add_device(method)
-    add_max_memory(method, BY_EACH_PROCESS)
+    add_evaluation(method, "the models'")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -93,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
     from hf_lrp.analysis.timeline import evaluate_timeline, find_checkpoints
     from hf_lrp.explaining.loading import quiet_transformers
 
-    rule, prompt, checkpoints = read_rule(args), read_prompt(args), find_checkpoints(args.folders)
+    options, checkpoints = evaluation_options(args), find_checkpoints(args.folders)
     state = this_process()
     device = state.device if args.device is None else read_device(args)
     with state.main_process_first():  # the others find it in the cache
@@ -111,16 +87,8 @@ def run(args: argparse.Namespace) -> None:
             load,
             pairs,
             args.out,
-            prompt=prompt,
             prefix=args.prefix,
-            lengths=args.lengths,
-            number=args.number,
-            longest=args.longest,
-            seed=args.seed,
-            rule=rule,
-            max_memory=args.max_memory,
-            progress=sys.stderr.isatty(),
-            **generate_options(args),
+            **options,
         )
     if state.is_main_process:
         _show(timeline)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 from page_reader import read_page
+from refused_commands import failure, usage_error
 from rich.cells import cell_len
 from tiny_checkpoint import save_checkpoint
 
@@ -47,23 +48,6 @@ def _no_standard_input(monkeypatch, tmp_path):
 def pipe(monkeypatch, text: str | bytes) -> None:
     content = text if isinstance(text, bytes) else text.encode()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
-
-
-def usage_error(argv: list[str], capsys) -> str:
-    with pytest.raises(SystemExit) as stop:
-        main(argv)
-    assert stop.value.code == 2
-    return capsys.readouterr().err
-
-
-def failure(argv: list[str], capsys) -> str:
-    """The one line on standard error that a failure gives."""
-    assert main(argv) == 1
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith("hf-lrp: error: ")
-    assert err.count("\n") == 1
-    return err
 
 
 class TestHelp:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from example_run import write_run
+from refused_commands import failure, usage_error
 
 from hf_lrp.analysis.folders import folder_names
 from hf_lrp.analysis.timeline import measure_timeline
@@ -21,20 +22,6 @@ def drawn(monkeypatch) -> list[str]:
 
     monkeypatch.setattr("hf_lrp.analysis.figures.write_figure", write)
     return stems
-
-
-def usage_error(argv: list[str], capsys) -> str:
-    with pytest.raises(SystemExit) as stop:
-        main(argv)
-    assert stop.value.code == 2
-    return capsys.readouterr().err
-
-
-def failure(argv: list[str], capsys) -> str:
-    assert main(argv) == 1
-    err = capsys.readouterr().err
-    assert err.startswith("hf-lrp: error: ") and err.count("\n") == 1
-    return err
 
 
 def write_timeline(folder) -> None:
