@@ -73,7 +73,7 @@ def most_telling(curve: Curve) -> Telling | None:
     if z[row] < -UNUSUAL:
         said = "At “{}” the model relies more than usual on its own words"
     else:
-        said = "The source counts as usual throughout; least, by this measure, at “{}”"
+        said = "The source counts as usual throughout. Closest to being low is “{}”"
     return Telling(row, f"{said}: {numbers}.", curve.words[row])
 
 

@@ -43,7 +43,7 @@ class HeatMap {
     if (this.cellWidth < 7 && this.cellHeight > 18) this.cellHeight = 18;
     this.width = this.left + this.columns * this.cellWidth + GAP + 1;
     this.height = this.top + rows * this.cellHeight + 1;
-    const ratio = window.devicePixelRatio || 1;
+    const ratio = (this.ratio = window.devicePixelRatio || 1);
     this.canvas.width = Math.ceil(this.width * ratio);
     this.canvas.height = Math.ceil(this.height * ratio);
     this.canvas.style.width = `${this.width}px`;
@@ -63,20 +63,34 @@ class HeatMap {
     return this.top + row * this.cellHeight;
   }
 
+  /** Draw everything; cells are kept, since thousands of them would be slow to draw at every move of the pointer. */
   draw({ row, input }) {
     this.chosen = { row, input };
     this.measure();
+    this.kept = make("canvas");
+    [this.kept.width, this.kept.height] = [this.canvas.width, this.canvas.height];
     const style = getComputedStyle(this.element);
-    const color = (name, opacity = 1) => `rgb(${style.getPropertyValue(`--${name}`).trim()} / ${opacity})`;
-    this.context.clearRect(0, 0, this.width, this.height);
-    this.cells(color);
-    this.frames(color);
-    this.names(color);
+    const names = ["ink", "on-strong", "page-rgb", ...this.kinds];
+    const triples = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+    this.color = (name, opacity = 1) => `rgb(${triples[name]} / ${opacity})`;
+    const context = this.kept.getContext("2d");
+    context.setTransform(this.context.getTransform());
+    this.cells(context, this.color);
+    this.redraw();
+  }
+
+  /** Draw what moves with the pointer. */
+  redraw() {
+    const { context } = this;
+    context.clearRect(0, 0, this.width, this.height);
+    context.drawImage(this.kept, 0, 0, this.kept.width / this.ratio, this.kept.height / this.ratio);
+    this.frames(this.color);
+    this.names(this.color);
     this.tell();
   }
 
-  cells(color) {
-    const { context, level } = this;
+  cells(context, color) {
+    const { level } = this;
     const space = Math.min(this.cellWidth, this.cellHeight) > 5 ? 1 : 0;
     const numbers = this.cellWidth >= 29 && this.cellHeight >= 15 && this.scale.limit >= 0.03; // two decimals say something
     context.textAlign = "center";
@@ -185,7 +199,7 @@ class HeatMap {
   move(cursor) {
     if (this.cursor?.row === cursor?.row && this.cursor?.input === cursor?.input) return;
     this.cursor = cursor;
-    this.draw(this.chosen);
+    this.redraw();
   }
 
   pressed(event) {

@@ -40,7 +40,7 @@ def test_a_low_rest_is_named_by_its_first_word():
 
 def test_a_usual_translation_is_called_usual():
     row, sentence, _ = most_telling(curve([1, 0.6, 0.58, 0.62, 0.6, 0.6], mean=0.62))
-    assert row == 2 and sentence.startswith("The source counts as usual throughout; ")
+    assert row == 2 and sentence.startswith("The source counts as usual throughout. ")
 
 
 def test_nothing_is_said_of_words_that_do_not_count():
