@@ -100,15 +100,13 @@ class HeatMap {
       for (let input = 0; input < this.columns; input++) {
         const share = this.value(row, input);
         const [x, y] = [this.x(input), this.y(row)];
-        if (share === null) context.fillStyle = color("ink", 0.03);
-        else {
-          const kind = share < 0 ? this.kinds[2] : this.kinds[input < level.width ? 0 : 1];
-          context.fillStyle = color(kind, 0.04 + 0.9 * this.scale.strength(share));
-        }
+        const kind = share < 0 ? this.kinds[2] : this.kinds[input < level.width ? 0 : 1];
+        const strength = share === null ? 0 : this.scale.strength(share);
+        context.fillStyle = share === null ? color("ink", 0.03) : color(kind, 0.04 + 0.9 * strength);
         context.fillRect(x, y, this.cellWidth - space, this.cellHeight - space);
         if (!numbers || share === null) continue;
         context.font = `10.5px ${MAP_FONT}`;
-        context.fillStyle = this.scale.strength(share) > 0.6 ? color("on-strong") : color("ink", 0.85);
+        context.fillStyle = strength > 0.85 && kind !== "prefix" ? color("on-strong") : color("ink");
         context.fillText(share.toFixed(2).replace("0.", ".").replace("-", "−"), x + this.cellWidth / 2, y + this.cellHeight / 2);
       }
     }
