@@ -35,6 +35,7 @@ from hf_lrp.explaining.inputs import read_sources
 from hf_lrp.explaining.loading import load_checkpoint
 from hf_lrp.explaining.prefixes import DecoderPrompts, generate_targets
 from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate
+from hf_lrp.result.look import COLUMN, FAINT, new_figure, printed_look
 
 BATCH = 16  # sentences that are translated together
 # What is told apart: the translations that should have the lower scores, and the others.
@@ -297,18 +298,25 @@ def show(results: Mapping[str, Any], console: Console | None = None) -> None:
 
 def draw(results: Mapping[str, Any], curves: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
     """A ROC curve per comparison and signal."""
-    figure = Figure(figsize=(2.9 * len(curves), 3.3), layout="constrained")
-    for axes, (name, by_signal) in zip(figure.subplots(1, len(curves), sharey=True), curves.items(), strict=True):
-        axes.plot([0, 1], [0, 1], color="0.8", linewidth=1)
-        for signal in [signal for signal in by_signal if signal != "both"]:
-            value = results["comparisons"][name][signal]["value"]
-            style = {"color": COLOURS[signal], "linestyle": "-" if signal == "score" else "--"}
-            axes.plot(*by_signal[signal].T, **style, linewidth=2, label=f"{LABELS[signal]} {value:.2f}")
-        axes.set(title=name, xlabel="false alarms", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
-        axes.title.set_fontsize(9)
-        axes.legend(fontsize=7, loc="lower right", frameon=False)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].set_ylabel("found")
+    columns = 2
+    rows = -(-len(curves) // columns)
+    with printed_look():
+        figure = new_figure(COLUMN * 1.4, rows * 2.3)
+        panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        for axes in panels.flat[len(curves) :]:
+            axes.remove()
+        for number, (axes, (name, by_signal)) in enumerate(zip(panels.flat, curves.items(), strict=False)):
+            axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1)
+            for signal in [signal for signal in by_signal if signal != "both"]:
+                value = results["comparisons"][name][signal]["value"]
+                style = {"color": COLOURS[signal], "linestyle": "-" if signal == "score" else "--"}
+                axes.plot(*by_signal[signal].T, **style, linewidth=1.4, label=f"{LABELS[signal]} {value:.2f}")
+            axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
+            axes.set_title(name, fontsize=7)
+            axes.legend(fontsize=6.5, loc="lower right", handlelength=2)
+            axes.set_xlabel("false alarms" if number + columns >= len(curves) else "")
+            axes.tick_params(labelbottom=number + columns >= len(curves))
+            axes.set_ylabel("found" if number % columns == 0 else "")
     return figure
 
 
