@@ -205,14 +205,14 @@ def _explain(
     source = s.other_source if condition == "unrelated source" else s.source
     target = s.other_target if condition == "random prefix" else s.target
     prompt = few_shot(examples, shuffled=condition == "shuffled examples")
-    return explain(model, tokenizer, source, target, prompt=prompt, start_token="keep", source_tokens=False)
+    return explain(model, tokenizer, source, target, prompt=prompt, start_token="keep")
 
 
 def _row(c: Contributions) -> dict[str, Any]:
     totals = {name: span.total for name, span in c.spans.items()} or {"first token": c.start}
     totals |= {"source": c.source_total, "written": c.target_total}
     tokens = {name: len(span.tokens) for name, span in c.spans.items()} or {"first token": len(c.start_tokens)}
-    tokens |= {"written": len(c) - 1}
+    tokens |= {"source": len(c.source_tokens), "written": len(c) - 1}
     shares = {name: [round(share, 7) for share in total.tolist()] for name, total in totals.items()}
     return {"shares": shares, "tokens": tokens, "conservation_error": c.conservation_error}
 
