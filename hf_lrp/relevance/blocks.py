@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,12 @@ from torch import Tensor, nn
 from hf_lrp.relevance import operations
 from hf_lrp.relevance.heads import HeadStates, Projection
 from hf_lrp.relevance.modules import Tape, Window, require_equal
+
+
+# What works within positions is done for so many of them at a time that its widest tensor has about this many elements:
+# more cost memory, and time for the system to clear it.
+CPU_ELEMENTS = 2**22
+GPU_ELEMENTS = 2**28
 
 
 class Leak:
@@ -36,6 +42,8 @@ class Leak:
 
 class Block(Protocol):
     """What stands between a residual's two ends."""
+
+    mixes_positions: bool
 
     @property
     def linears(self) -> tuple[Any, ...]:
@@ -68,6 +76,7 @@ class FeedForward:
     fc2: Projection
     activation: Callable[[Tensor], Tensor]
     gate: Projection | None = None
+    mixes_positions: ClassVar = False
 
     @property
     def linears(self) -> tuple[Any, ...]:
@@ -118,6 +127,7 @@ class Attention:
     bias: Any | None = None
     reach: int | None = None
     cap: float | None = None
+    mixes_positions: ClassVar = True
 
     @property
     def linears(self) -> tuple[Any, ...]:
@@ -142,7 +152,10 @@ class Attention:
         if self.cross and leak.totals:
             to_keys = _total(to_key).add_(_total(to_value))
         else:
-            to_keys = self.k.relprop(keys, to_key).add_(self.v.relprop(keys, to_value))
+            to_keys = self.k.relprop(keys, to_key)
+            del to_key  # each is as large as anything that is held meanwhile
+            to_keys.add_(self.v.relprop(keys, to_value))
+            del to_value
         return self._join(window, self.q.relprop(window, to_query), keys, to_keys, leak)
 
     def totals(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
@@ -290,6 +303,21 @@ class Residual:
 
     def relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
         """From output to input."""
+        if any(branch.block.mixes_positions for branch in self.branches):
+            return self._relprop(window, relevance, leak)
+        result = torch.empty_like(relevance)
+        size = self._positions_at_a_time(relevance)
+        for start in range(0, len(relevance), size):
+            some = slice(start, min(start + size, len(relevance)))
+            result[some] = self._relprop(window.part(some), relevance[some], leak)[0]
+        return result, window
+
+    def _positions_at_a_time(self, relevance: Tensor) -> int:
+        widest = max(max(linear.weight.shape) for branch in self.branches for linear in branch.block.linears)
+        elements = CPU_ELEMENTS if relevance.device.type == "cpu" else GPU_ELEMENTS
+        return max(1, elements // (relevance.shape[1] * widest))
+
+    def _relprop(self, window: Window, relevance: Tensor, leak: Leak) -> tuple[Tensor, Window]:
         total, *to_updates = self._part(window, relevance)
         covered = window
         pairs = zip(self.branches, to_updates, strict=True)

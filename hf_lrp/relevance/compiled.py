@@ -26,7 +26,7 @@ LEVELS = ("plain", "avx2", "avx512")
 RULE = AlphaBeta(1.0, 0.0)
 
 # As in fused/linear.c: raised with every change of a function's arguments, so that an older build is not used.
-INTERFACE = 2
+INTERFACE = 3
 
 # A lag that no token reaches: relevance from all steps.
 ALL_STEPS = 2**40
@@ -42,6 +42,7 @@ _SIGNATURES = {
     "attention_memory": "p",
     "linear": "ppppppppp" + "lllllll",
     "layer_norm": "pppdppp" + "llllll",
+    "rms_norm": "ppppp" + "lllll",
     "residual": "pppppp" + "lllll",
     "attention": "pp" + "ll",
 }
@@ -133,6 +134,21 @@ def layer_norm(
         library.layer_norm(*given, eps, *used, first, stride, tokens, steps, d, ALL_STEPS if lag is None else lag)
 
     _share_out(work, tokens, (100 + 8 * steps) * d)
+    return received
+
+
+def rms_norm(x: Tensor, weight: Tensor, relevance: Tensor) -> Tensor:
+    """As `hf_lrp.relevance.operations.rms_norm`."""
+    tokens, steps, d = relevance.shape
+    x, weight, relevance = x.contiguous(), weight.contiguous(), relevance.contiguous()
+    received = torch.empty_like(relevance)
+    library = _library()
+
+    def work(first: int, stride: int) -> None:
+        memory = torch.empty(3, d, dtype=torch.float64)
+        library.rms_norm(*_pointers(x, weight, relevance, received, memory), first, stride, tokens, steps, d)
+
+    _share_out(work, tokens, 8 * steps * d)
     return received
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -89,6 +89,12 @@ class Window:
     positions: slice
     lag: int | None = None
     own_step: bool = False
+
+    def part(self, positions: slice) -> Window:
+        """Some of its positions, counted from its first one."""
+        first = self.positions.start or 0
+        lag = None if self.lag is None else self.lag - positions.start
+        return replace(self, positions=slice(first + positions.start, first + positions.stop), lag=lag)
 
     def input(self, module: nn.Module) -> Tensor:
         """What went into a module at these positions: [positions, d]."""

@@ -15,7 +15,7 @@ from hf_lrp.relevance import compiled, operations
 from hf_lrp.relevance.rules import AlphaBeta, Epsilon, Rule
 
 RULE = AlphaBeta(1, 0)
-OPERATIONS = ("linear", "rotated_linear", "layer_norm", "residual")
+OPERATIONS = ("linear", "rotated_linear", "layer_norm", "rms_norm", "residual")
 
 Tensors = dict[str, Any]
 
@@ -64,6 +64,8 @@ def draw(operation: str, seed: int, tokens: int, steps: int, inputs: int, output
         bias = normal(inputs) if seed % 3 else None
         x = normal(tokens, inputs) * 2 + seed % 5
         return {"x": x, "weight": normal(inputs), "bias": bias, "eps": 1e-5, "relevance": relevance}
+    if operation == "rms_norm":
+        return {"x": normal(tokens, inputs), "weight": normal(inputs), "relevance": relevance}
     return {"x": normal(tokens, inputs), "update": normal(tokens, inputs), "relevance": relevance}
 
 
@@ -109,7 +111,7 @@ same_level = settings(max_examples=60, suppress_health_check=[HealthCheck.functi
 @given(seed=st.integers(0, 10**6), sizes=any_sizes, lag=st.none() | st.integers(0, 6))
 def test_any_shape(level: str, operation: str, seed: int, sizes: dict[str, int], lag: int | None) -> None:
     tensors = draw(operation, seed, **sizes)
-    if lag is None or operation == "residual":
+    if lag is None or operation in ("residual", "rms_norm"):
         assert_same(operation, tensors)
         return
     token, step = torch.arange(sizes["tokens"])[:, None], torch.arange(sizes["steps"])
@@ -123,13 +125,14 @@ def dead_outputs(tensors: Tensors) -> None:
             tensors[name] = -tensors[name].abs()
     if "weight" in tensors:
         tensors["weight"] = tensors["weight"].abs()
+    if "bias" in tensors:
         tensors["bias"] = -torch.ones(len(tensors["weight"]))
         tensors["bias"][::3] = 1.0
 
 
 def all_dead(tensors: Tensors) -> None:
     dead_outputs(tensors)
-    if "weight" in tensors:
+    if "bias" in tensors:
         tensors["bias"] = -torch.ones(len(tensors["weight"]))
     if "eps" in tensors:
         tensors["x"] = torch.zeros_like(tensors["x"])
@@ -184,11 +187,12 @@ def test_denormals(level: str, operation: str) -> None:
     torch.testing.assert_close(received.sum(-1), tensors["relevance"].sum(-1), rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("operation", ["layer_norm", "rms_norm"])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_layer_norm_stands_one_massive_activation(level: str, seed: int) -> None:
-    tensors = draw("layer_norm", seed, tokens=3, steps=5, inputs=300, outputs=1)
+def test_a_norm_stands_one_massive_activation(level: str, operation: str, seed: int) -> None:
+    tensors = draw(operation, seed, tokens=3, steps=5, inputs=300, outputs=1)
     tensors["x"][:, 7] = 1e4 * (-1) ** seed
-    assert_same("layer_norm", tensors)
+    assert_same(operation, tensors)
 
 
 @pytest.mark.parametrize("inputs", [1, 2, 3])

@@ -1,5 +1,8 @@
 /* Redistribution through norms; see linear.c.
  *
+ * RMS norm: as operations/norms.py says, the part of an output's own sign goes to its own input, the other part to the other
+ * inputs by x_i^2.
+ *
  * Layer norm:
  * With v = (x - mean) / sigma and gain_j = weight_j / sigma, input i adds to output j (i not j)
  *     f_j(v_i) = -gain_j / d (mean + sigma v_i) (1 + v_j v_i) + bias_j / d,
@@ -12,6 +15,54 @@
 
 #define STEPS (BYTES / 8) /* that go together */
 typedef double doubles __attribute__((vector_size(BYTES), aligned(8), may_alias));
+
+static double sum_doubles(const double *p, long n) {
+    doubles a = {0};
+    double total = 0;
+    long i = 0;
+    for (; i + STEPS <= n; i += STEPS) a += *(const doubles *)(p + i);
+    for (; i < n; i++) total += p[i];
+    for (int lane = 0; lane < STEPS; lane++) total += a[lane];
+    return total;
+}
+
+/* ---- RMS norm ---- */
+
+/* The sum of all but number i; not as a difference where little would be left of it but rounding. */
+INLINE double sum_of_others(const double *p, long n, long i, double total) {
+    const double others = total - p[i];
+    return others > 1e-6 * total ? others : sum_doubles(p, i) + sum_doubles(p + i + 1, n - i - 1);
+}
+
+/* memory: [3, d] */
+void rms_norm(const float *x, const float *weight, const float *relevance, float *received, double *memory, long first,
+              long stride, long tokens, long steps, long d) {
+    double *square = memory, *inverse = memory + d, *share = memory + 2 * d;
+    for (long n = first; n < tokens; n += stride) {
+        float largest = TINY;
+        for (long i = 0; i < d; i++) largest = fabsf(x[n * d + i]) > largest ? fabsf(x[n * d + i]) : largest;
+        for (long i = 0; i < d; i++) square[i] = (double)(x[n * d + i] / largest) * (double)(x[n * d + i] / largest);
+        const double squares = sum_doubles(square, d);
+        for (long i = 0; i < d; i++) {
+            const double others = sum_of_others(square, d, i, squares);
+            const int opposed = (weight[i] > 0 && x[n * d + i] < 0) || (weight[i] < 0 && x[n * d + i] > 0);
+            inverse[i] = opposed ? 1 / (others > TINY ? others : TINY) : 0; /* of outputs that send to other inputs */
+        }
+        for (long row = n * steps; row < (n + 1) * steps; row++) {
+            const float *sent = relevance + row * d;
+            float *out = received + row * d;
+            for (long i = 0; i < d; i++) share[i] = sent[i] * inverse[i];
+            const double total = sum_doubles(share, d);
+            for (long i = 0; i < d; i++) {
+                const int kept = (weight[i] > 0 && x[n * d + i] > 0) || (weight[i] < 0 && x[n * d + i] < 0);
+                out[i] = (kept ? sent[i] : 0) + (float)(square[i] * sum_of_others(share, d, i, total));
+            }
+            conserve(out, d, sum(sent, d));
+        }
+    }
+}
+
+/* ---- layer norm ---- */
 
 typedef struct {
     double c0, c1, c2;    /* f_j, negated where the positive inputs are outside of the interval */

@@ -58,6 +58,8 @@ def rms_norm(rule: Rule, x: Tensor, weight: Tensor, relevance: Tensor) -> Tensor
     x: [tokens, d]; relevance: [tokens, steps, d] -> [tokens, steps, d]. The cost is linear in d, so that there is
     nothing to save for a causal decoder (``lag``).
     """
+    if compiled.covers(rule, x, weight, relevance):
+        return compiled.rms_norm(x, weight, relevance)
     result = torch.zeros_like(relevance)
     tiny = TINY[x.dtype]
     if rule.detaches:
