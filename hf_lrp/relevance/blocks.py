@@ -18,8 +18,7 @@ from hf_lrp.relevance import operations
 from hf_lrp.relevance.heads import HeadStates, Projection
 from hf_lrp.relevance.modules import Tape, Window, require_equal
 
-
-# What works within positions is done for so many of them at a time that its widest tensor has about this many elements:
+# What works within positions is done for so many at a time that its widest tensor has about this many elements:
 # more cost memory, and time for the system to clear it.
 CPU_ELEMENTS = 2**22
 GPU_ELEMENTS = 2**28

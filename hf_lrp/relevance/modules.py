@@ -60,6 +60,10 @@ class Tape:
         """[length, d]"""
         return self._of(module)[1]
 
+    def forget(self, module: nn.Module) -> None:
+        """Free what was noted of a module."""
+        del self._seen[module]
+
     def once(self, key: Any, make: Callable[[], Kept]) -> Kept:
         """What ``make`` gives, made once for this forward pass."""
         if key not in self._kept:

@@ -120,8 +120,10 @@ def _propagate_pairs(
             # the source stays: FSMT's decoder is causal only where it is given
             inputs["encoder_outputs"] = BaseModelOutput(output.encoder_last_hidden_state)
         patch.network.check_decoder(tape, encoder.output, output.logits[0])
+        chosen = _choose(patch, tape, output.logits[0], each)
+        del output  # logits are as large as much that comes
         with torch.inference_mode():  # cheaper than no_grad; forward passes may not: modules keep tensors of them
-            results.append(_back(patch, tape, output.logits[0], each, encoder.capacity, encoder, source_tokens))
+            results.append(_back(patch, tape, chosen, each, encoder.capacity, encoder, source_tokens))
     assert encoder is not None
     with torch.inference_mode():
         encoder.send_back()
@@ -139,8 +141,10 @@ def _propagate_alone(patch: PatchedModel, given: DecoderInput, max_memory: int) 
     _require_finite(patch, logits[given.steps.start - length :])
     patch.network.check_decoder(tape, None, logits)
     capacity = _steps_per_chunk(patch.network, 0, length, logits.element_size(), max_memory)
+    chosen = _choose(patch, tape, logits, given)
+    del logits
     with torch.inference_mode():
-        return _back(patch, tape, logits, given, capacity)
+        return _back(patch, tape, chosen, given, capacity)
 
 
 class _Encoder:
@@ -180,24 +184,46 @@ class _Encoder:
         self._rows.clear()
 
 
+class _Chosen(NamedTuple):
+    """The logits that are explained, one for each step: their ids, values and probabilities, and what they come from.
+
+    inputs: [T, d], the output layer's input; rows: [T, d] and biases: [T], the weights.
+    """
+
+    ids: Tensor
+    value: Tensor
+    probability: Tensor
+    inputs: Tensor
+    rows: Tensor
+    biases: Tensor
+
+
+def _choose(patch: PatchedModel, tape: Tape, logits: Tensor, given: DecoderInput) -> _Chosen:
+    """What is explained of logits [positions, V], those of the last positions or of all; the tape forgets the rest."""
+    left_out = len(given.ids) - len(logits)
+    steps = slice(given.steps.start - left_out, given.steps.stop - left_out)
+    logits = logits[steps]
+    ids = given.choose(logits)
+    pairs = ids.reshape(len(ids), -1)
+    values = logits.gather(1, pairs)
+    probability = (values[:, 0] - logits.logsumexp(-1)).exp()
+    value = values[:, 0] if ids.dim() == 1 else values[:, 0] - values[:, 1]
+    inputs = tape.input(patch.network.head)[steps]
+    tape.forget(patch.network.head)
+    return _Chosen(ids, value, probability, inputs, *patch.network.logit_rows(ids, logits))
+
+
 def _back(
     patch: PatchedModel,
     tape: Tape,
-    logits: Tensor,
+    chosen: _Chosen,
     given: DecoderInput,
     capacity: int,
     encoder: _Encoder | None = None,
     source_tokens: bool = True,
 ) -> Relevance:
-    """Relevance of one decoder input, whose ``source`` is complete once the encoder has sent back all that waits.
-
-    logits: [positions, V], those of the last positions or of all.
-    """
-    network, steps = patch.network, given.steps
-    left_out = len(given.ids) - len(logits)
-    logits = logits[steps.start - left_out : steps.stop - left_out]
-    explained = given.choose(logits)
-    rows, biases = network.logit_rows(explained, logits)
+    """Relevance of one decoder input, whose ``source`` is complete once the encoder has sent back all that waits."""
+    network, steps, rows = patch.network, given.steps, chosen.rows
     source = rows.new_zeros(len(rows), 0 if encoder is None else len(encoder.output) if source_tokens else 1)
     decoder = rows.new_zeros(len(rows), len(given.ids))
     for first in range(steps.start, steps.stop, capacity):
@@ -206,8 +232,7 @@ def _back(
         if encoder is not None:
             encoder.make_room(part.stop - part.start)
         window = Window(tape, patch.rule, positions, own_step=True)
-        x = tape.input(network.head)[positions.start - left_out : positions.stop - left_out]
-        relevance = operations.logit(patch.rule, x, rows[part], biases[part])
+        relevance = operations.logit(patch.rule, chosen.inputs[part], rows[part], chosen.biases[part])
         leak = Leak(totals=not source_tokens)
         decoder[part, : positions.stop] = network.decoder.relprop(window, relevance, leak).T
         if encoder is not None and leak.relevance is not None:
@@ -215,10 +240,7 @@ def _back(
                 encoder.add(leak.relevance, source[part])
             else:
                 source[part] = leak.relevance.sum(0)
-    pairs = explained.reshape(len(explained), -1)
-    values, probabilities = logits.gather(1, pairs), logits.softmax(-1).gather(1, pairs)
-    value = values[:, 0] if explained.dim() == 1 else values[:, 0] - values[:, 1]
-    return Relevance(source, decoder, value, probabilities[:, 0], explained)
+    return Relevance(source, decoder, chosen.value, chosen.probability, chosen.ids)
 
 
 def _steps_per_chunk(network: Network, source: int, target: int, item: int, max_memory: int) -> int:
@@ -239,13 +261,17 @@ def memory_for_steps(network: Network, source: int, target: int, item: int, max_
     return max_memory - fixed
 
 
+# What the allocator keeps beyond what is asked for, as a factor; what code, threads and loops take, in bytes.
+OVERHEAD, WORKSPACE = 1.35, 14 * 10**6
+
+
 def bytes_of_pass(network: Network, source: int, target: int, item: int) -> int:
-    """An estimate of what is needed however few steps go back: what a pass records, and a layer's contributions."""
+    """An upper estimate of what is needed however few steps go back: what a pass records and a layer contributes."""
     width, widest = widths(network)
     stacks = ((network.encoder, source), (network.decoder, target))
     recorded = sum(len(stack.layers) * length for stack, length in stacks if stack is not None)
-    logits = 3 * target * len(network.head.weight)  # and probabilities
-    return item * (recorded * (8 * width + 2 * widest) + logits + 2 * width * widest)
+    logits = 3 * target * len(network.head.weight)  # as computed, as recorded, and as checked
+    return int(OVERHEAD * item * (recorded * (8 * width + 2 * widest) + logits + 2 * width * widest)) + WORKSPACE
 
 
 def bytes_per_step(network: Network, source: int, target: int, item: int) -> int:

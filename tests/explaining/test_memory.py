@@ -1,10 +1,16 @@
 """Memory limits."""
 
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
 import pytest
 import torch
 from tiny_models import tiny_model
 
 from hf_lrp import explain
+from hf_lrp.explaining.loading import load
 from hf_lrp.explaining.memory import LARGEST_BATCH, generation_batch_size, memory_limit
 
 CPU = torch.device("cpu")
@@ -62,3 +68,35 @@ def test_too_little_memory_for_one_step_names_the_least_that_works():
     assert explain(model, None, ids, ids[:4], max_memory=least).conservation_error < 1e-5
     with pytest.raises(ValueError, match="or shorter sentences"):
         explain(model, None, ids, ids, max_memory=memory_limit(least, CPU) // 2)
+
+
+def peak(work):
+    """Bytes that the process takes for a call, on top of what it holds before."""
+    process, ended, most = psutil.Process(), threading.Event(), 0
+    before = process.memory_info().rss
+
+    def watch():
+        nonlocal most
+        while not ended.wait(0.001):
+            most = max(most, process.memory_info().rss - before)
+
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(watch)
+        work()
+        ended.set()
+        watching.result()
+    return most
+
+
+@pytest.mark.parametrize("length", [10, 60, 120])
+def test_the_least_that_is_named_is_not_exceeded(length):
+    model = load()[0].float()
+    source, target = torch.randint(10, 3000, (2, length), generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match="Give at least") as caught:
+        explain(model, None, source, target, max_memory=1000)
+    least = re.search(r"max_memory='(\d+MB)'", str(caught.value))[1]
+    results = []
+    assert peak(lambda: results.append(explain(model, None, source, target, max_memory=least))) <= memory_limit(
+        least, CPU
+    )
+    assert results[0].conservation_error < 1e-5
