@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.pages import as_json, render, render_plain
-from hf_lrp.result.page_data import UsualRange, page_data
+from hf_lrp.result.page_data import UsualRange, page_data, results_of
 
 if TYPE_CHECKING:
     from hf_lrp.result.comparison import Comparison
@@ -69,5 +69,9 @@ def render_fragment(entries: Sequence[Contributions | Comparison], *, calibratio
 
 
 def _height(entries: Sequence[Contributions | Comparison]) -> int:
-    """Pixels for a frame, which cannot grow with its content: it scrolls beyond."""
-    return 860 if len(entries) == 1 else 620
+    """Pixels for a frame, which cannot grow with its content: about what one sentence takes, and it scrolls beyond."""
+    if len(entries) != 1:
+        return 700
+    (first, *_) = results_of(entries[0])
+    letters = sum(map(len, (*first.source_tokens, *first.target_tokens)))
+    return min(680 + 26 * len(first) + 35 * (letters // 80), 1200)

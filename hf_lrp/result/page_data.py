@@ -65,7 +65,7 @@ def page_data(
         scores: of each entry, as `hf-lrp score` gives them.
         numbers: of each entry in the list; by default from 1 on.
     """
-    levels = [[_levels(c) for c in _results(entry)] for entry in entries]
+    levels = [[_levels(c) for c in results_of(entry)] for entry in entries]
     everything = [c for results in levels for by_level in results for c in by_level.values()]
     count = len(entries)
     rows = zip(entries, levels, scores or [None] * count, numbers or range(1, count + 1), strict=True)
@@ -79,7 +79,7 @@ def page_data(
     }
 
 
-def _results(entry: Contributions | Comparison) -> tuple[Contributions, ...]:
+def results_of(entry: Contributions | Comparison) -> tuple[Contributions, ...]:
     """One result or two. (Comparisons have pages themselves, so that their class cannot be imported here.)"""
     pair: list[Contributions] = [getattr(entry, name) for name in ("first", "second") if hasattr(entry, name)]
     return tuple(pair) or (cast("Contributions", entry),)
@@ -96,7 +96,7 @@ def _levels(c: Contributions) -> dict[str, Contributions]:
 def _entry(
     entry: Contributions | Comparison, levels: list[dict[str, Contributions]], calibration: UsualRange | None
 ) -> dict[str, Any]:
-    first, *second = _results(entry)
+    first, *second = results_of(entry)
     described = [_result(first, levels[0], calibration)]
     if not second:
         return {"results": described, "names": [""], "same": False, "telling": None}

@@ -107,7 +107,7 @@ class HeatMap {
         if (!numbers || share === null) continue;
         context.font = `10.5px ${MAP_FONT}`;
         context.fillStyle = strength > 0.85 && kind !== "prefix" ? color("on-strong") : color("ink");
-        context.fillText(share.toFixed(2).replace("0.", ".").replace("-", "−"), x + this.cellWidth / 2, y + this.cellHeight / 2);
+        context.fillText(twoDecimals(share), x + this.cellWidth / 2, y + this.cellHeight / 2);
       }
     }
   }
@@ -211,6 +211,12 @@ class HeatMap {
     this.move({ row, input });
     if (row !== this.chosen.row) this.choose({ place: this.level.places[row] });
   }
+}
+
+/** A share as cells have room for: .12, −.05, 1.20. */
+function twoDecimals(share) {
+  const text = Math.abs(share).toFixed(2);
+  return (share < 0 && text !== "0.00" ? "−" : "") + text.replace(/^0\./, ".");
 }
 
 /** What the colours of a map mean: for each [kind, name] a ramp from 0 to the scale's end. */

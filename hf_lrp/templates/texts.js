@@ -27,6 +27,7 @@ class RunningText {
     const lone = text.trim() === "";
     const element = make("span", "token", lone ? "␣" : text);
     element.classList.toggle("special", special || (lone && !sound));
+    if (special) element.dir = "ltr"; // in Arabic, too, </s> is no <s/>
     element.dataset.number = i;
     if (sound) element.title = text;
     if (this.choose !== null && this.can(i)) {

@@ -243,6 +243,7 @@ class TestScripts:
         page = open_page(make_contributions(("▁How", "▁are", "▁you", "</s>"), arabic).to_html())
         assert page.locator("[aria-label=Translation]").get_attribute("dir") == "rtl"
         assert page.locator("[aria-label=Source]").get_attribute("dir") == "ltr"
+        assert page.locator("[aria-label=Translation] .special").get_attribute("dir") == "ltr"
         target(page, 0).click()
         page.keyboard.press("ArrowLeft")  # where the text goes on
         assert chosen(page) == ["حالك"]

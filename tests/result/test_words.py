@@ -14,6 +14,7 @@ from hf_lrp.result.words import (
     join_predicted,
     join_words,
     plain_tokens,
+    running_text,
 )
 
 SPECIAL = {"</s>", "<s>", "<unk>", "<pad>", "[CLS]", "[SEP]", "__fr__"}
@@ -162,3 +163,29 @@ def test_bytes_of_a_word_are_decoded_together():
 )
 def test_pictures_show_text_without_marks(tokens, labels):
     assert plain_tokens(tokens) == tuple(labels)
+
+
+def read(tokens, *others) -> str:
+    return "".join((" " if spaced else "") + text for text, spaced in running_text(tokens, others)).strip()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text"),
+    [
+        (("▁Hel", "lo", ",", "▁you", "</s>"), "Hello, you </s>"),
+        (("Hel", "lo</w>", "you</w>"), "Hello you"),
+        (("Hel@@", "lo", "you"), "Hello you"),
+        (("Hel", "##lo", "you"), "Hello you"),
+        (("ĠGr", "Ã¼", "ÃŁe", "Ġan"), "Grüße an"),
+        (("▁我们在", "看", "书", "。"), "我们在看书。"),
+        (("Hello", ",", "you", "!"), "Hello, you!"),  # words, which have no markers
+        (("我们", "看", "书"), "我们看书"),
+        (("__en__", "▁Hello"), "__en__ Hello"),
+    ],
+)
+def test_tokens_read_as_running_text(tokens, text):
+    assert read(tokens) == text
+
+
+def test_other_tokens_tell_the_markers():
+    assert read(("lo",), "▁Hel") == "lo" and running_text(("▁",), ("▁a",)) == (("", True),)
