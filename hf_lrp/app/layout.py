@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from hf_lrp.app.events import BEFORE, NOTHING, Events
+from hf_lrp.app.questions import Question
 
 if TYPE_CHECKING:
     import gradio
@@ -18,6 +20,11 @@ PREFIXES = [
     ("the target below", "reference"),
     ("an unrelated sentence", "random"),
 ]
+# Who presses Enter in the target means it, also before the choice of the prefix has followed.
+WITH_THE_TARGET = f"""(...values) => {{
+  values[{3 + [field.name for field in fields(Question)].index("prefix")}] = "reference";
+  return values;
+}}"""
 SHOW_IF_RANDOM = "(prefix) => ({ __type__: 'update', visible: prefix === 'random' })"
 ABOUT = """# Where does each word come from?
 
@@ -25,6 +32,7 @@ How much of each predicted word comes from the source sentence, and how much fro
 Shares sum to one ([method](https://aclanthology.org/2021.acl-long.91))."""
 CSS = """
 .gradio-container { max-width: 1200px !important; margin: 0 auto !important; }
+#result .html-container { padding: 0; }
 iframe.contributions { display: block; width: 100%; height: max(36rem, 85vh); border: 0; }
 p.downloads { margin: 0 0 .6rem; }
 p.downloads a { margin-left: .6rem; }
@@ -51,13 +59,16 @@ def build(events: Events) -> gradio.Blocks:
     with gr.Blocks(title="hf_lrp", analytics_enabled=False, delete_cache=(600, 3600)) as page:
         gr.Markdown(ABOUT)
         with gr.Row():
-            model = gr.Dropdown(labels, value=labels[0], label="Model", info=about, allow_custom_value=hub)
+            model = gr.Dropdown(
+                labels, value=labels[0], label="Model", info=about, allow_custom_value=hub, min_width=260
+            )
             beside = gr.Dropdown(
                 [NOTHING, BEFORE, *labels],
                 value=NOTHING,
                 label="Compare with",
                 info="another model" if hub else None,
                 allow_custom_value=hub,
+                min_width=260,
             )
         source = gr.Textbox(SENTENCE, label="Source", lines=1, max_lines=6, elem_id="source")
         prefix = gr.Radio(PREFIXES, value="model", label="The model writes after", elem_id="prefix")
@@ -76,7 +87,7 @@ def build(events: Events) -> gradio.Blocks:
             visible=False,
             elem_id="unrelated",
         )
-        with gr.Accordion("Why this word, not that one; prompts; languages", open=False):
+        with gr.Accordion("Why this word, not that one · prompt · languages", open=False):
             with gr.Row():
                 word = gr.Textbox(label="Why this word of the target", max_lines=1, elem_id="word")
                 other = gr.Textbox(label="and not this one", max_lines=1, elem_id="other")
@@ -94,16 +105,18 @@ def build(events: Events) -> gradio.Blocks:
         button = gr.Button("Explain", variant="primary", elem_id="explain")
         result = gr.HTML(elem_id="result")
         shown = gr.State(None)
-        fields = [source, target, prefix, unrelated, word, other, prompt, *languages]
-        gr.on(
-            [button.click, *(field.submit for field in (source, target, word, other))],
-            events.explain,
-            [model, beside, shown, *fields],
-            [result, target, shown],
-            show_progress_on=[result],
-            concurrency_limit=1,
-            api_visibility="private",
-        )
+        texts = [source, target, prefix, unrelated, word, other, prompt, *languages]
+        ask: dict[str, Any] = {
+            "fn": events.explain,
+            "inputs": [model, beside, shown, *texts],
+            "outputs": [result, target, shown],
+            "show_progress_on": [result],
+            "concurrency_limit": 1,
+            "concurrency_id": "explain",
+            "api_visibility": "private",
+        }
+        gr.on([button.click, *(field.submit for field in (source, word, other))], **ask)
+        target.submit(**ask, js=WITH_THE_TARGET)
         target.input(None, None, prefix, js="() => 'reference'", api_visibility="private")
         prefix.change(None, prefix, unrelated, js=SHOW_IF_RANDOM, api_visibility="private")
     return page

@@ -1,15 +1,15 @@
 """The server answers what the app needs, and nothing else: files, uploads, large requests, other hosts."""
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from running_app import running
 
 from hf_lrp.app.events import Events
 from hf_lrp.app.models import Models
 from hf_lrp.app.questions import Limits
-from hf_lrp.app.serving import LARGEST_REQUEST, make_server, refusal, require_free
+from hf_lrp.app.serving import LARGEST_REQUEST, refusal, require_free
 
 
 def request(method: str, path: str, **headers: str) -> dict[str, object]:
@@ -72,21 +72,8 @@ def events() -> Events:
 def address(events: Events, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of a server that runs in this process."""
     pytest.importorskip("gradio", reason="the app needs gradio: pip install 'hf-lrp[app]'")
-    server = make_server(events, tmp_path_factory.mktemp("gradio"), port=0)
-    started = threading.Event()
-    startup = server.startup
-
-    async def tell_when_started(sockets: object = None) -> None:
-        await startup(sockets)
-        started.set()
-
-    server.startup = tell_when_started
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    started.wait()
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    with running(events, tmp_path_factory.mktemp("gradio")) as where:
+        yield where
 
 
 def test_the_page_loads_nothing_from_elsewhere(address: str) -> None:
