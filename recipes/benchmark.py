@@ -1,24 +1,28 @@
 """Measure the speed and memory of explain(), as ratios within one run.
 
     python recipes/benchmark.py --output benchmark.json [--checkpoint PATH_OR_HUB_ID [--data FILE FILE]]
-                                [--pairs tatoeba-en-fr.tsv] [--quick]
+                                [--speech PATH_OR_HUB_ID] [--training [--pairs tatoeba-en-fr.tsv]] [--quick]
 
 On a randomly initialised Transformer base and, if given, on a real checkpoint: one forward pass; one forward and T
 backward passes (what gradient x input needs), also in the cheapest form, without gradients of weights; explain() for
-all T steps; inseq's input_x_gradient where inseq is installed; peak memory; the growth with sentence length; lists of
-sentences, prefix types that share the encoder and, with a corpus, two processes (benchmark_corpus.py). Then
-explain() on other families in the size of Transformer base, against Marian; and training (benchmark_training.py).
+all T steps, R_t(source) alone, and without the compiled part; inseq's input_x_gradient where inseq is installed; peak
+memory; the growth with sentence length; lists of sentences, prefix types that share the encoder and, with a corpus,
+`hf-lrp analyze` in one and two processes and where its time goes (benchmark_corpus.py). Then explain() on other
+families in the size of Transformer base, against Marian, on a decoder-only model and on Whisper (benchmark_models.py);
+and, if asked for, training (benchmark_training.py).
 Machines differ and are never idle: only ratios between lines of one run mean something.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
+import math
 import multiprocessing
 import os
-import platform
+import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +32,8 @@ from typing import Any
 import benchmark_training
 import psutil
 import torch
-from benchmark_corpus import list_tasks, measure_processes, prefix_tasks, show_corpus
+from benchmark_corpus import compiled_off, list_tasks, measure_analyze, prefix_tasks, show_corpus
+from benchmark_models import measure_decoder_only, measure_speech, show_families, show_models
 from benchmark_times import seconds
 from rich.console import Console
 from rich.table import Table
@@ -43,6 +48,7 @@ from transformers import (
 
 from hf_lrp import explain
 from hf_lrp.data.files import write_atomically
+from hf_lrp.explaining.environment import describe_environment
 
 VOCABULARY = 32_000
 
@@ -124,6 +130,17 @@ def explain_all(model: PreTrainedModel, source: Tensor, target: Tensor) -> None:
     explain(model, None, source, target)
 
 
+def source_alone(model: PreTrainedModel, source: Tensor, target: Tensor) -> None:
+    """All steps, without the encoder's way back."""
+    explain(model, None, source, target, source_tokens=False)
+
+
+def without_compiled(model: PreTrainedModel, source: Tensor, target: Tensor) -> None:
+    """All steps, through torch alone."""
+    with compiled_off():
+        explain(model, None, source, target)
+
+
 def inseq_task(checkpoint: str, source_text: str, target_text: str) -> Callable[[], None]:
     """inseq's input x gradient over source and prefix, for one sentence pair."""
     import inseq
@@ -148,6 +165,8 @@ def compare(checkpoint: str | None, source: int, target: int, repeats: int) -> d
         "forward + T backward": lambda: backward_passes(model, *ids),
         "forward + T backward, to embeddings only": lambda: backward_passes_to_embeddings(model, *ids),
         "explain": lambda: explain_all(model, *ids),
+        "explain, R(source) alone": lambda: source_alone(model, *ids),
+        "explain without the compiled part": lambda: without_compiled(model, *ids),
     }
     if checkpoint is not None and importlib.util.find_spec("inseq"):
         tasks["inseq input_x_gradient"] = inseq_task(checkpoint, *texts)
@@ -201,7 +220,7 @@ def families(repeats: int) -> dict[str, float]:
 
 def corpus(checkpoint: str | None, data: list[str] | None, quick: bool) -> dict[str, Any]:
     """Lists of sentences, prefix types of one source and, with a corpus, processes."""
-    model, repeats = load(checkpoint), 2 if quick else 4
+    model, repeats = load(checkpoint), 2 if quick else 3
     given, generated = (seconds(tasks, repeats) for tasks in list_tasks(model, random_sentence))
     result: dict[str, Any] = {"list": {"targets given": given, "translations generated": generated}}
     result["prefixes"] = {
@@ -209,13 +228,13 @@ def corpus(checkpoint: str | None, data: list[str] | None, quick: bool) -> dict[
         for length in ([10] if quick else [10, 20, 40, 80])
     }
     if checkpoint is not None and data is not None:
-        result["processes"] = measure_processes(checkpoint, data, quick)
+        result["analyze"] = measure_analyze(checkpoint, data, quick)
     return result
 
 
 def measure(checkpoint: str | None, quick: bool) -> dict[str, Any]:
     """Everything about one model and single sentences."""
-    repeats = 2 if quick else 8
+    repeats = 2 if quick else 6
     lengths = [10, 20] if quick else [10, 20, 40, 80, 160]
     result: dict[str, Any] = {"comparison": compare(checkpoint, 20, 23, repeats)}
     result["growth"] = growth(checkpoint, lengths, 1 if quick else 4)
@@ -246,19 +265,12 @@ def show(name: str, result: dict[str, Any], console: Console) -> None:
         memory = f"{row['peak memory'] / 2**20:.0f}"
         table.add_row(str(row["length"]), f"{ours:.3f}", f"{base:.3f}", f"{ours / base:.2f}", memory)
     console.print(table)
+    times = {row["length"]: row["seconds"]["explain"] for row in result["growth"]}
+    if 40 in times and 160 in times:
+        console.print(f"growth exponent from 40 to 160: {math.log(times[160] / times[40], 4):.2f}")
     for row in result["memory"]:
         limit = row["max_memory"] or "none"
         console.print(f"S = T = {row['length']}, limit {limit}: peak {row['peak memory'] / 2**20:.0f} MiB")
-
-
-def show_families(times: dict[str, float], console: Console) -> None:
-    """Print the comparison of families."""
-    table = Table(title="explain on families of equal size, S = 20, T = 23")
-    for column in ("family", "seconds", "of Marian's"):
-        table.add_column(column, justify="left" if column == "family" else "right")
-    for name, value in times.items():
-        table.add_row(name, f"{value:.3f}", f"{value / times['marian']:.2f} x")
-    console.print(table)
 
 
 def training(quick: bool, pairs: Path | None, console: Console) -> dict[str, Any]:
@@ -268,30 +280,51 @@ def training(quick: bool, pairs: Path | None, console: Console) -> dict[str, Any
     return results
 
 
+def commit() -> str:
+    """The commit that is measured, with "+" if files differ from it."""
+    here = Path(__file__).parent
+    try:
+        run = functools.partial(subprocess.run, cwd=here, capture_output=True, text=True, check=True)
+        changed = run(["git", "status", "--porcelain", "--untracked-files=no"]).stdout
+        return run(["git", "rev-parse", "--short", "HEAD"]).stdout.strip() + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True, help="JSON file for the figures")
     parser.add_argument("--checkpoint", help="a real Marian checkpoint, folder or Hub id")
     parser.add_argument("--data", nargs=2, metavar="FILE", help="sources and targets for the checkpoint, line by line")
-    parser.add_argument("--pairs", type=Path, help="TSV file of the embedded model's training data, Tatoeba")
+    parser.add_argument("--speech", help="a Whisper checkpoint (default: random weights in the size of Whisper tiny)")
+    parser.add_argument("--training", action="store_true", help="measure training as well")
+    parser.add_argument("--pairs", type=Path, help="TSV file of the embedded model's training data, for --training")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="fewer repeats and shorter sentences")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
-    console = Console()
+    console, started = Console(), time.perf_counter()
     results: dict[str, Any] = {
-        "machine": {"cpus": os.cpu_count(), "processor": platform.machine(), "torch": torch.__version__},
+        "commit": commit(),
+        "machine": {"cpus": os.cpu_count(), **describe_environment()},
         "threads": options.threads,
     }
+    console.print(results["commit"], results["machine"])
     models = {"Transformer base": None} | ({options.checkpoint: options.checkpoint} if options.checkpoint else {})
     for name, checkpoint in models.items():
         results[name] = measure(checkpoint, options.quick)
         show(name, results[name], console)
         results[name]["corpus"] = corpus(checkpoint, options.data, options.quick)
         show_corpus(name, results[name]["corpus"], console)
-    results["families"] = families(2 if options.quick else 8)
+    results["families"] = families(2 if options.quick else 5)
     show_families(results["families"], console)
-    results["training"] = training(options.quick, options.pairs, console)
+    results["decoder only"] = measure_decoder_only(1 if options.quick else 3)
+    results["speech"] = measure_speech(options.speech, 1 if options.quick else 2)
+    show_models(results["decoder only"], results["speech"], console)
+    if options.training:
+        results["training"] = training(options.quick, options.pairs, console)
+    results["minutes"] = (time.perf_counter() - started) / 60
+    console.print(f"{results['minutes']:.1f} minutes in all")
     write_atomically(options.output, (json.dumps(results, indent=2) + "\n").encode())
 
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import cProfile
 import os
+import pstats
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from hf_lrp import explain, explain_prefixes
+from hf_lrp.analysis import evaluate
 from hf_lrp.analysis.run.store import Run
+from hf_lrp.data.pairs import load_pairs
+from hf_lrp.explaining.loading import load
+from hf_lrp.relevance import compiled
 
 SENTENCES = 20
 Draw = Callable[[int, int], Tensor]  # ids of a random sentence, from its length and a seed
@@ -65,6 +74,20 @@ def _run(results: Any) -> None:
         pass
 
 
+@contextmanager
+def compiled_off() -> Iterator[None]:
+    """Everything goes through torch inside, as on a machine without a compiler."""
+    before = os.environ.get(compiled.VARIABLE)
+    os.environ[compiled.VARIABLE] = "off"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[compiled.VARIABLE]
+        else:
+            os.environ[compiled.VARIABLE] = before
+
+
 def sentences_per_second(checkpoint: str, data: Sequence[str], number: int, processes: int) -> float:
     """The rate of `hf-lrp analyze` with all prefix types, in processes of one thread each.
 
@@ -86,11 +109,48 @@ def sentences_per_second(checkpoint: str, data: Sequence[str], number: int, proc
         return run.number / (finished - (out / "selection.json").stat().st_mtime)
 
 
-def measure_processes(checkpoint: str, data: Sequence[str], quick: bool) -> dict[str, float]:
-    """Sentences per second of one and of two processes, and their ratio."""
-    number = 32 if quick else 64
+# Parts of an evaluation, by the functions that do them.
+PARTS = {
+    "generation": "generate_targets",
+    "decoder, back": "_back",
+    "encoder, back": "send_back",
+    "forward passes and checks": "_propagate_pairs",
+}
+
+
+def where_time_goes(checkpoint: str, data: Sequence[str], number: int) -> dict[str, float]:
+    """Shares of the processor time of an evaluation, on one thread, without loading."""
+    model, tokenizer = load(checkpoint)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    profile = cProfile.Profile(time.process_time)
+    with tempfile.TemporaryDirectory() as folder:
+        pairs = load_pairs(list(data))
+        start = time.process_time()
+        options = {"lengths": None, "longest": 40, "number": number, "num_beams": 1}
+        profile.runcall(evaluate, model, tokenizer, pairs, Path(folder, "run"), **options)
+        whole = time.process_time() - start
+    torch.set_num_threads(threads)
+    spent_in = {function: values[3] for (_, _, function), values in pstats.Stats(profile).stats.items()}  # cumulative
+    found = {name: spent_in.get(function, 0.0) for name, function in PARTS.items()}
+    found["forward passes and checks"] -= found["decoder, back"] + found["encoder, back"]
+    return {name: spent / whole for name, spent in found.items()} | {
+        "selection, results, writing": 1 - sum(found.values()) / whole
+    }
+
+
+def measure_analyze(checkpoint: str, data: Sequence[str], quick: bool) -> dict[str, Any]:
+    """Sentences per second of one process, of two, and of one without the compiled part; where the time goes."""
+    number = 8 if quick else 32
     one, two = (sentences_per_second(checkpoint, data, number, processes) for processes in (1, 2))
-    return {"1 process": one, "2 processes": two, "ratio": two / one}
+    with compiled_off():
+        slow = sentences_per_second(checkpoint, data, number // 2, 1)
+    return {
+        "1 process": one,
+        "2 processes": two,
+        "1 process without the compiled part": slow,
+        "shares": where_time_goes(checkpoint, data, number // 4),
+    }
 
 
 def show_corpus(name: str, result: dict[str, Any], console: Console) -> None:
@@ -106,10 +166,14 @@ def show_corpus(name: str, result: dict[str, Any], console: Console) -> None:
         ratio = _ratio(times, "explain_prefixes", "three explain calls")
         table.add_row(f"explain_prefixes, S = T = {length}", "three explain calls", ratio)
     console.print(table)
-    if "processes" in result:
-        rates = result["processes"]
-        one, two = rates["1 process"], rates["2 processes"]
-        console.print(f"sentences per second: {one:.2f} in one process, {two:.2f} in two, {rates['ratio']:.2f} x")
+    if "analyze" in result:
+        rates = result["analyze"]
+        one, two, slow = (rates[name] for name in rates if name != "shares")
+        console.print(
+            f"analyze, sentences per second: {one:.3f} in one process, {two:.3f} in two ({two / one:.2f} x), "
+            f"{slow:.3f} in one without the compiled part ({one / slow:.2f} x)"
+        )
+        console.print("of one process:", ", ".join(f"{name} {share:.0%}" for name, share in rates["shares"].items()))
 
 
 def _ratio(times: dict[str, float], what: str, against: str) -> str:
