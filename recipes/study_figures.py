@@ -94,14 +94,18 @@ def _by_position(label: str, curves: Curves, quantity: str, relative: bool) -> C
 
 
 def _over_sentences(values: np.ndarray, relative: bool) -> tuple[np.ndarray, Estimate]:
-    """Positions and means of `[sentences, steps]`; relative positions where lengths are mixed."""
+    """Positions and means of `[sentences, steps]`; relative positions where lengths are mixed.
+
+    Positions that fewer than half of the sentences have are left out: they would show other sentences than the rest.
+    """
+    positions = np.arange(1.0, values.shape[-1] + 1)
     if relative:
         lengths = (np.isfinite(values) * np.arange(1, values.shape[-1] + 1)).max(axis=-1)
-        binned = [bin_positions(row[:length]) for row, length in zip(values, lengths, strict=True) if length]
-        return (np.arange(BINS) + 0.5) / BINS, bootstrap_mean(np.stack(binned))
+        values = np.stack([bin_positions(row[:length]) for row, length in zip(values, lengths, strict=True) if length])
+        positions = (np.arange(BINS) + 0.5) / BINS
     counts = np.isfinite(values).sum(axis=0)
-    kept = np.flatnonzero(counts >= max(counts.max() / 2, 1))  # what a model writes may be longer than the rest
-    return kept + 1.0, bootstrap_mean(values[:, kept])
+    kept = counts >= max(counts.max() / 2, 1)
+    return positions[kept], bootstrap_mean(values[:, kept])
 
 
 def _mean_of_seeds(values: np.ndarray) -> np.ndarray:

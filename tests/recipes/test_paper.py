@@ -125,7 +125,7 @@ def test_a_tiny_reproduction(data: Path) -> None:
     content = json.loads((output / "claims" / "toy.json").read_text())
     assert {row["claim"] for row in content["claims"]} == {f"C{number}" for number in range(1, 16)}
     assert {row["model"] for row in content["models"]} == {
-        *(f"toy/{kind}-seed1" for kind in ("base", "wd-source", "wd-target", "mrt", "75-pairs", "50-pairs"))
+        *(f"{kind}-seed1" for kind in ("base", "wd-source", "wd-target", "mrt", "75-pairs", "50-pairs"))
     }
     for report in ("model", "objectives", "data", "training-base"):
         assert (output / "reports" / "toy" / report / "report.html").stat().st_size > 10_000
