@@ -1,7 +1,7 @@
 """Explain an everyday sentence with the embedded model, without a network.
 
-Prints the translation and what contributed to it, and writes the heat map
-as a picture and as a page."""
+Prints the translation and what contributed to it, and writes a picture and
+a page on which words are chosen to see what they were made from."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ R(tgt) that of the French written before it. Beside them stand the tokens that
 contributed most.
 
 heat map  {picture}
-page      {page}  (open it in a browser, hover over a cell)
+page      {page}  (open it in a browser, choose words)
 
 Try next:
   hf-lrp explain --source 'Where is the station?'

@@ -226,14 +226,17 @@ def running_text(tokens: Sequence[str], others: Sequence[str] = ()) -> tuple[tup
     """
     marking = detect_marking([*tokens, *others])
     texts = [visible(_bare(token, marking)) for token in tokens]
-    apart = [True, *(_is_apart(a, b, marking) for a, b in pairwise(tokens))]
+    letters = marking is Marking.NONE and all(len(token) == 1 for token in tokens if not looks_special(token))
+    apart = [True, *(_is_apart(a, b, marking, letters) for a, b in pairwise(tokens))]
     return tuple(zip(texts, apart, strict=False))
 
 
-def _is_apart(before: str, token: str, marking: Marking) -> bool:
-    """Whether a space stands between two tokens."""
+def _is_apart(before: str, token: str, marking: Marking, letters: bool) -> bool:
+    """Whether a space stands between two tokens; `letters`: tokens are single letters, which form a word."""
     if looks_special(before) or looks_special(token):
         return True
+    if letters:
+        return False
     if marking is not Marking.NONE:
         return not _continues(before, token, marking)
     closes = all(unicodedata.category(char) in ("Pe", "Pf", "Po") for char in token)

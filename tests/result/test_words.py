@@ -180,6 +180,7 @@ def read(tokens, *others) -> str:
         (("▁我们在", "看", "书", "。"), "我们在看书。"),
         (("Hello", ",", "you", "!"), "Hello, you!"),  # words, which have no markers
         (("我们", "看", "书"), "我们看书"),
+        (("<s>", "w", "o", "r", "d", "</s>"), "<s> word </s>"),
         (("__en__", "▁Hello"), "__en__ Hello"),
     ],
 )
