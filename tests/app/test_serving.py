@@ -1,5 +1,6 @@
 """The server answers what the app needs, and nothing else: files, uploads, large requests, other hosts."""
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,8 +58,6 @@ def test_requests_are_limited() -> None:
 
 
 def test_a_taken_port_is_said_before_anything_is_loaded() -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="give another --port"):
         require_free(*taken.getsockname())
 
@@ -70,10 +69,19 @@ def events() -> Events:
 
 @pytest.fixture(scope="module")
 def address(events: Events, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a server that runs in this process."""
+    """Of a server that runs in this process, which must not look up any other machine."""
     pytest.importorskip("gradio", reason="the app needs gradio: pip install 'hf-lrp[app]'")
-    with running(events, tmp_path_factory.mktemp("gradio")) as where:
-        yield where
+    looked_up, look_up = set(), socket.getaddrinfo
+
+    def note(host: object, *args: object, **options: object) -> object:
+        looked_up.add(host)
+        return look_up(host, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", note)
+        with running(events, tmp_path_factory.mktemp("gradio")) as where:
+            yield where
+    assert looked_up == {"127.0.0.1"}
 
 
 def test_the_page_loads_nothing_from_elsewhere(address: str) -> None:
