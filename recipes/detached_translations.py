@@ -35,7 +35,7 @@ from hf_lrp.explaining.inputs import read_sources
 from hf_lrp.explaining.loading import load_checkpoint
 from hf_lrp.explaining.prefixes import DecoderPrompts, generate_targets
 from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate
-from hf_lrp.result.look import COLUMN, FAINT, new_figure, printed_look
+from hf_lrp.result.look import FAINT, PAGE, new_figure, printed_look
 
 BATCH = 16  # sentences that are translated together
 # What is told apart: the translations that should have the lower scores, and the others.
@@ -298,10 +298,10 @@ def show(results: Mapping[str, Any], console: Console | None = None) -> None:
 
 def draw(results: Mapping[str, Any], curves: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
     """A ROC curve per comparison and signal."""
-    columns = 2
+    columns = min(3, len(curves))
     rows = -(-len(curves) // columns)
     with printed_look():
-        figure = new_figure(COLUMN * 1.4, rows * 2.3)
+        figure = new_figure(PAGE, rows * 2.35)
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for axes in panels.flat[len(curves) :]:
             axes.remove()
