@@ -35,3 +35,10 @@ def test_runs_of_the_same_sentences_stand_side_by_side(tmp_path):
 def test_runs_without_a_common_prefix_type_have_no_examples(tmp_path):
     runs = [write_run(tmp_path / prefix, number=3, prefixes=(prefix,)) for prefix in ("reference", "model")]
     assert choose_examples([measure(run, run.name) for run in runs]) is None
+
+
+def test_parts_of_prompts_are_kept(tmp_path):
+    run = measure(write_run(tmp_path / "a", number=3), "base")
+    sentence = next(run.run.sentences("reference"))
+    c = as_contributions(dataclasses.replace(sentence, spans={"instruction": sentence.start}), run)
+    assert c.spans["instruction"].total.numpy() == pytest.approx(sentence.start)

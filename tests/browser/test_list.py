@@ -2,7 +2,10 @@
 
 import pytest
 from example_contributions import make_contributions
+from example_run import write_run
 
+from hf_lrp.analysis.comparing import compare, measure
+from hf_lrp.analysis.report import render_report
 from hf_lrp.result.collection import ContributionsList
 from hf_lrp.result.html import render_page
 
@@ -90,3 +93,15 @@ def test_a_phone(open_page, text):
     page.locator(".row").first.tap()
     page.locator("[aria-label=Translation] .token").first.tap()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_page_of_nothing(open_page):
+    assert open_page(render_page([])).locator(".entry, .row").count() == 0
+
+
+def test_reports_open_their_examples(open_page, tmp_path):
+    runs = [measure(write_run(tmp_path / name, seed=seed), name) for name, seed in (("a", 0), ("b", 1))]
+    page = open_page(render_report(compare(runs), []))
+    page.locator(".row").nth(1).click()
+    assert page.locator(".entry .token.chosen").count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1100
