@@ -261,14 +261,47 @@ class RelevanceConv1d(Recorded, nn.Conv1d):
         return operations.convolution(window.rule, x, self.weight, self.bias, stride, padding, relevance)
 
 
+_open_checks: ContextVar[list[tuple[str, Tensor]] | None] = ContextVar("hf_lrp_checks", default=None)
+
+
+@contextmanager
+def checked_together() -> Iterator[None]:
+    """Look at the outcomes of all checks inside at once, at the end: on a GPU each look waits for what is queued."""
+    checks: list[tuple[str, Tensor]] = []
+    token = _open_checks.set(checks)
+    try:
+        yield
+    finally:
+        _open_checks.reset(token)
+    if checks:
+        _raise_first(checks)
+
+
 def require_equal(actual: Tensor, expected: Tensor, what: str) -> None:
-    """Raise unless two tensors agree up to rounding."""
+    """Raise unless two tensors agree up to rounding; within `checked_together`, at its end."""
+    if actual.shape != expected.shape:
+        raise _unknown(what)
     tolerance = 1e-4 * actual.abs().max() + 1e-6
-    if actual.shape != expected.shape or not (actual - expected).abs_().max() <= tolerance:
-        raise UnknownStructure(
-            f"The {what} differs from what hf_lrp assumes for this architecture, so contributions would be wrong. "
-            "Custom modeling code, hooks that change activations, or an unknown transformers version can cause this."
-        )
+    check = what, (actual - expected).abs_().max() <= tolerance
+    checks = _open_checks.get()
+    if checks is None:
+        _raise_first([check])
+    else:
+        checks.append(check)
+
+
+def _raise_first(checks: list[tuple[str, Tensor]]) -> None:
+    agree = torch.stack([outcome.to(checks[0][1].device) for _, outcome in checks]).tolist()
+    for (what, _), holds in zip(checks, agree, strict=True):
+        if not holds:
+            raise _unknown(what)
+
+
+def _unknown(what: str) -> UnknownStructure:
+    return UnknownStructure(
+        f"The {what} differs from what hf_lrp assumes for this architecture, so contributions would be wrong. "
+        "Custom modeling code, hooks that change activations, or an unknown transformers version can cause this."
+    )
 
 
 _classes: dict[tuple[type[nn.Module], type[Recorded]], type[nn.Module]] = {}

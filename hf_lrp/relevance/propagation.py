@@ -14,7 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from hf_lrp.relevance import operations
 from hf_lrp.relevance.blocks import Leak
-from hf_lrp.relevance.modules import Tape, Window
+from hf_lrp.relevance.modules import Tape, Window, checked_together
 from hf_lrp.relevance.network import Network, Stack, widths
 from hf_lrp.relevance.patching import PatchedModel
 from hf_lrp.relevance.weights import not_finite
@@ -119,7 +119,8 @@ def _propagate_pairs(
             encoder = _Encoder(patch, stack, tape, longest, max_memory)
             # the source stays: FSMT's decoder is causal only where it is given
             inputs["encoder_outputs"] = BaseModelOutput(output.encoder_last_hidden_state)
-        patch.network.check_decoder(tape, encoder.output, output.logits[0])
+        with checked_together():
+            patch.network.check_decoder(tape, encoder.output, output.logits[0])
         chosen = _choose(patch, tape, output.logits[0], each)
         del output  # logits are as large as much that comes
         with torch.inference_mode():  # cheaper than no_grad; forward passes may not: modules keep tensors of them
@@ -139,7 +140,8 @@ def _propagate_alone(patch: PatchedModel, given: DecoderInput, max_memory: int) 
     with tape.recording():
         logits = patch.model(input_ids=given.ids[None], **options).logits[0]
     _require_finite(patch, logits[given.steps.start - length :])
-    patch.network.check_decoder(tape, None, logits)
+    with checked_together():
+        patch.network.check_decoder(tape, None, logits)
     capacity = _steps_per_chunk(patch.network, 0, length, logits.element_size(), max_memory)
     chosen = _choose(patch, tape, logits, given)
     del logits
@@ -154,7 +156,8 @@ class _Encoder:
     """
 
     def __init__(self, patch: PatchedModel, stack: Stack, tape: Tape, longest: int, max_memory: int) -> None:
-        self.output = stack.replay(tape)
+        with checked_together():
+            self.output = stack.replay(tape)
         item = self.output.element_size()
         self.capacity = _steps_per_chunk(patch.network, len(self.output), longest, item, max_memory)
         self._stack = stack

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import fields
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ from tiny_models import ALL_FAMILIES, FAMILIES, GOLDEN, encoder_inputs, load_gol
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from hf_lrp.relevance import operations, propagation
+from hf_lrp.relevance import blocks, compiled, operations, propagation, rules
+from hf_lrp.relevance.operations import attention_core, by_token
 from hf_lrp.relevance.patching import patched
 from hf_lrp.relevance.propagation import Relevance, propagate
 from hf_lrp.relevance.rules import AlphaBeta, Epsilon, Gamma, Rule
@@ -156,6 +158,48 @@ def test_chunks_of_steps_make_no_difference(
         "hf_lrp.relevance.operations.by_token.CPU_BLOCK", 256
     )  # so that every token is a block of its own
     assert_close(run(model, rule, max_memory=four), whole, 1e-8)
+
+
+@all_rules
+def test_positions_that_go_in_turns_make_no_difference(
+    model: PreTrainedModel, rule: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Feed-forward blocks, of which only some positions are taken at a time."""
+    whole = run(model.double(), rule)
+    for elements in (1, 100):
+        monkeypatch.setattr(blocks, "CPU_ELEMENTS", elements)
+        assert_close(run(model, rule), whole, 1e-8)
+
+
+@all_rules
+def test_what_a_gpu_is_given_gives_the_same(
+    model: PreTrainedModel, rule: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sizes of blocks for GPUs, and no look at intermediate results, on the CPU."""
+    whole = run(model.double(), rule)
+    monkeypatch.setenv(compiled.VARIABLE, "off")
+    monkeypatch.setattr(by_token, "CPU_BLOCK", by_token.GPU_BLOCK)
+    monkeypatch.setattr(attention_core, "ATTENTION_BLOCK", attention_core.GPU_BLOCK)
+    monkeypatch.setattr(attention_core, "HEAD_BLOCK", attention_core.GPU_BLOCK)
+    monkeypatch.setattr(blocks, "CPU_ELEMENTS", blocks.GPU_ELEMENTS)
+    for module in (rules, attention_core):
+        monkeypatch.setattr(module, "may_hold", lambda condition: True)
+    assert_close(run(model, rule), whole, 1e-8)
+    assert_close(run(model.float(), rule), whole_in_float32(whole), 1e-4)
+
+
+def whole_in_float32(relevance: Relevance) -> Relevance:
+    parts = {f.name: getattr(relevance, f.name) for f in fields(relevance)}
+    return Relevance(**{name: part.float() if part.is_floating_point() else part for name, part in parts.items()})
+
+
+def test_checks_are_looked_at_once(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU is not waited for at every check: the encoder's outcomes are read together, then the decoder's."""
+    reads: list[int] = []
+    tolist = Tensor.tolist
+    monkeypatch.setattr(Tensor, "tolist", lambda self: (reads.append(self.numel()), tolist(self))[1])
+    run(model)
+    assert len(reads) == 2 and min(reads) > 5
 
 
 def test_less_memory_means_smaller_chunks(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,10 @@ from hf_lrp.relevance.rules import Rule, conserve, may_hold, rescale
 
 # Attention is processed in blocks of queries while its largest intermediate tensor has more elements than this.
 ATTENTION_BLOCK = 2**22
+GPU_BLOCK = 2**27
 
-# Heads are processed together while their intermediate tensors stay below this many elements: larger ones cost more in
-# memory that the system has to clear than they save.
+# On a CPU, heads are processed together while their intermediate tensors stay below this many elements: larger ones
+# cost more in memory that the system has to clear than they save. On a GPU they go together up to GPU_BLOCK.
 HEAD_BLOCK = 2**18
 
 # In a causal decoder attention is processed in this many blocks of queries, for which later keys and earlier steps are
@@ -114,7 +115,8 @@ def _empty(like: Tensor, positions: int, steps: int, heads: int, width: int) -> 
 def _head_slices(weights: Tensor, relevance: Tensor) -> list[slice]:
     heads, queries, keys = weights.shape
     steps, width = relevance.shape[2:]
-    size = max(1, HEAD_BLOCK // (queries * width * max(width, keys, steps)))
+    elements = HEAD_BLOCK if weights.device.type == "cpu" else GPU_BLOCK
+    size = max(1, elements // (queries * width * max(width, keys, steps)))
     return [slice(start, start + size) for start in range(0, heads, size)]
 
 
@@ -135,7 +137,8 @@ def _to_all(rule: Rule, core: Core, relevance: Tensor) -> tuple[Tensor, Tensor, 
     """Attention with its expansion in queries, keys and values, by blocks of queries where they are many."""
     heads, queries, keys = core.weights.shape
     steps, width, lag = relevance.shape[2], core.query.shape[-1], core.lag
-    size = max(1, ATTENTION_BLOCK // (heads * keys * max(steps, width, core.value.shape[-1])))
+    elements = ATTENTION_BLOCK if relevance.device.type == "cpu" else GPU_BLOCK
+    size = max(1, elements // (heads * keys * max(steps, width, core.value.shape[-1])))
     if lag is not None and queries >= CAUSAL_QUERIES:
         size = min(size, -(-queries // CAUSAL_BLOCKS))
     if size >= queries:

@@ -48,14 +48,14 @@ def convolution(
             f"padding must be less than the kernel's {kernel}, or windows without input arise: {padding}."
         )
     result = relevance.new_zeros(frames, relevance.shape[1], x.shape[1])
-    starts = torch.arange(len(relevance), device=x.device) * stride - padding
+    starts = torch.arange(len(relevance)) * stride - padding  # on the CPU: a GPU need not be waited for
     first, end = starts.neg().clamp_min(0), (frames - starts).clamp_max(kernel)  # the taps that are inside
     kinds, kind_of = torch.stack([first, end], 1).unique(dim=0, return_inverse=True)
     for number, (low, high) in enumerate(kinds.tolist()):
         windows = (kind_of == number).nonzero().squeeze(1)
-        positions = starts[windows, None] + torch.arange(low, high, device=x.device)  # [windows, taps]
+        positions = (starts[windows, None] + torch.arange(low, high)).to(x.device)  # [windows, taps]
         taps = weight[:, :, low:high].transpose(1, 2).flatten(1)
-        received = linear(rule, x[positions].flatten(1), taps, bias, relevance[windows])
+        received = linear(rule, x[positions].flatten(1), taps, bias, relevance[windows.to(x.device)])
         for tap, part in enumerate(received.chunk(high - low, -1)):
             result.index_add_(0, positions[:, tap], part)
     return result
