@@ -11,6 +11,7 @@ from hf_lrp.app.questions import Limits, Question, check, check_length
 from hf_lrp.data.configs import generation_config_of, position_limit
 from hf_lrp.data.failures import in_one_line, ran_out_of_memory
 from hf_lrp.explaining.explain import explain
+from hf_lrp.explaining.written import written_texts
 from hf_lrp.relevance.families import family_of
 from hf_lrp.result.contributions import Contributions
 
@@ -45,8 +46,7 @@ def answer(question: Question, label: str, models: Models, limits: Limits) -> An
         **options,
     )
     assert isinstance(result, Contributions)
-    text = found.tokenizer.decode(result.target_ids.tolist(), skip_special_tokens=True)
-    return Answer(result, str(text).strip())
+    return Answer(result, written_texts(found.tokenizer, [result])[0].strip())
 
 
 def _check_lengths(question: Question, found: Loaded, limits: Limits) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import secrets
 from collections import OrderedDict
 from html import escape
@@ -14,6 +12,7 @@ from hf_lrp.data.visible import markup
 from hf_lrp.result.collection import ContributionsList
 from hf_lrp.result.comparison import Comparison
 from hf_lrp.result.contributions import Contributions
+from hf_lrp.result.exporting import numbers_of, picture_of
 
 View: TypeAlias = Contributions | Comparison | ContributionsList
 
@@ -60,11 +59,8 @@ def make_file(view: View, name: str) -> bytes:
     if name.endswith(".html"):
         return view.to_html().encode()
     if name.endswith(".png"):
-        picture = io.BytesIO()
-        view.plot().savefig(picture, format="png", dpi=150, bbox_inches="tight")
-        return picture.getvalue()
-    dicts = [result.to_dict() for result in results_of(view)]
-    return json.dumps(dicts if len(dicts) > 1 else dicts[0], ensure_ascii=False, allow_nan=False).encode()
+        return picture_of(view)
+    return numbers_of(results_of(view))
 
 
 def results_of(view: View) -> list[Contributions]:

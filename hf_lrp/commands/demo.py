@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hf_lrp.commands.outputs import Outputs, read_targets, show
+from hf_lrp.commands.outputs import Outputs, show
+from hf_lrp.explaining.written import written_texts
 
 EXAMPLES = """
   hf-lrp demo
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
         results = explain(model, tokenizer, [SENTENCE])
     assert isinstance(results, list)
     outputs.write(results)
-    show(results, [SENTENCE], read_targets(tokenizer, results))
+    show(results, [SENTENCE], written_texts(tokenizer, results))
     print(_what_next(page, picture))
 
 

@@ -23,8 +23,9 @@ from hf_lrp.commands.arguments import (
     seed,
 )
 from hf_lrp.commands.loading import generate_options, load_model, read_device, read_prompt, read_rule
-from hf_lrp.commands.outputs import Outputs, read_targets, show
+from hf_lrp.commands.outputs import Outputs, show
 from hf_lrp.data.files import STANDARD_STREAM, read_sentences
+from hf_lrp.explaining.written import written_texts
 
 if TYPE_CHECKING:
     from hf_lrp.analysis.calibration import Calibration
@@ -160,7 +161,7 @@ def run(args: argparse.Namespace) -> None:
         )
     assert isinstance(results, list)
     given = targets if results[0].prefix == "reference" else None
-    written = given or read_targets(tokenizer, results)
+    written = given or written_texts(tokenizer, results)
     written_as = ContributionsList(c.merge_subwords() for c in results) if args.words else results
     outputs.write(written_as, on_page=results, calibration=calibration)
     if not outputs.to_standard_output:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -12,19 +10,13 @@ from typing import TYPE_CHECKING
 
 from hf_lrp.data.files import STANDARD_STREAM, prepare_destination, write_atomically
 from hf_lrp.data.visible import visible
+from hf_lrp.result.exporting import numbers_of, picture_of
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from hf_lrp.analysis.calibration import Calibration
     from hf_lrp.result.contributions import Contributions
 
 _TARGET_NAMES = {"model": "translation", "reference": "target", "random": "prefix"}
-
-
-def read_targets(tokenizer: PreTrainedTokenizerBase, results: Sequence[Contributions]) -> list[str]:
-    """The target sentences as text; only tokens have them, words (`merge_subwords`) do not."""
-    return [str(tokenizer.decode(c.target_ids.tolist(), skip_special_tokens=True)) for c in results]
 
 
 def show(results: Sequence[Contributions], sources: Sequence[str], targets: Sequence[str]) -> None:
@@ -106,29 +98,21 @@ class Outputs:
 
             write_page(self.html, results if on_page is None else on_page, calibration=calibration)
         for contributions, png in zip(results, self.png, strict=False):
-            write_atomically(png, draw(contributions))
+            write_atomically(png, picture_of(contributions))
         for contributions, path in zip(results, self.save, strict=False):
             contributions.save(path)
         if self.json is None:
             return
-        dicts = [contributions.to_dict() for contributions in results]
-        text = json.dumps(dicts if len(dicts) > 1 else dicts[0], ensure_ascii=False, allow_nan=False) + "\n"
+        numbers = numbers_of(results)
         if self.to_standard_output:
-            sys.stdout.buffer.write(text.encode())
+            sys.stdout.buffer.write(numbers)
         else:
-            write_atomically(self.json, text.encode())
+            write_atomically(self.json, numbers)
 
     def report(self) -> None:
         """Say on standard error what was written."""
         for path in self.paths:
             print(f"wrote {path}", file=sys.stderr)
-
-
-def draw(contributions: Contributions) -> bytes:
-    """The heat map as PNG."""
-    buffer = io.BytesIO()
-    contributions.plot().savefig(buffer, format="png", dpi=200)
-    return buffer.getvalue()
 
 
 def _numbered(path: str | None, count: int) -> list[str]:
