@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from hf_lrp.data.files import STANDARD_STREAM, prepare_destination, write_atomically
 from hf_lrp.data.visible import visible
@@ -26,6 +26,7 @@ def show(results: Sequence[Contributions], sources: Sequence[str], targets: Sequ
     from rich.text import Text
 
     console = Console(highlight=False)
+    console.on_broken_pipe = _raise_again  # type: ignore[method-assign]  # rich would exit with 1
     for number, (contributions, source, target) in enumerate(zip(results, sources, targets, strict=True), 1):
         texts = {"source": visible(source), _TARGET_NAMES[contributions.prefix]: visible(target)}
         if len(results) > 1:
@@ -40,6 +41,11 @@ def show(results: Sequence[Contributions], sources: Sequence[str], targets: Sequ
             print(*(f"{name:<{width}}  {text}" for name, text in texts.items()), "", contributions, sep="\n")
         if number < len(results):
             print("\n")
+
+
+def _raise_again() -> NoReturn:
+    """The error that is being handled."""
+    raise
 
 
 class Outputs:
