@@ -149,7 +149,7 @@ def measure_analyze(checkpoint: str, data: Sequence[str], quick: bool) -> dict[s
         "1 process": one,
         "2 processes": two,
         "1 process without the compiled part": slow,
-        "shares": where_time_goes(checkpoint, data, number // 4),
+        "shares": where_time_goes(checkpoint, data, number // 2),
     }
 
 
