@@ -113,8 +113,9 @@ class Reproduction:
 
     def evaluate(self, training: Training) -> None:
         """Evaluate a model on sentences of the first kind of lengths, and a baseline on those of all."""
-        self._check_trained(training.name)
-        for lengths in self._lengths(training):
+        if self.corpus.lengths_of(training):
+            self._check_trained(training.name)
+        for lengths in self.corpus.lengths_of(training):
             self._analyze(
                 str(self.model(training.name) / "averaged"), training.kind, lengths, self.run(training, lengths)
             )
@@ -144,9 +145,6 @@ class Reproduction:
                 *("analyze", model, "--data", *self.test_set, "--lengths", lengths, *self._longest, *beams),
                 *("--number", str(self.corpus.sentences), "--label", label, "--out", str(folder)),
             )
-
-    def _lengths(self, training: Training) -> tuple[str, ...]:
-        return self.corpus.lengths if training.kind == BASE else self.corpus.lengths[:1]
 
     @property
     def _longest(self) -> tuple[str, ...]:
@@ -193,7 +191,7 @@ class Reproduction:
             folder = self.model(training.name)
             if (folder / "results.json").is_file():
                 self.kept.write_training(training, folder, self._number_of_pairs(training))
-            for lengths in self._lengths(training):
+            for lengths in self.corpus.lengths_of(training):
                 self._export_run(self.run(training, lengths), training.short_name, lengths)
         for lengths in self.corpus.lengths if self.corpus.checkpoint else ():
             self._export_run(self._checkpoint_run(lengths), CHECKPOINT, lengths)

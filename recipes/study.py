@@ -91,6 +91,12 @@ class Corpus:
             for pairs in self.amounts:
                 yield self._amount(pairs, seed)
 
+    def lengths_of(self, training: Training) -> tuple[str, ...]:
+        """What sentences a model is evaluated on: none if only the checkpoints of its training are of interest."""
+        if training.kind == BASE:
+            return self.lengths
+        return () if training.kind in self.timelines and training.kind not in self.objectives else self.lengths[:1]
+
     def _training(self, kind: str, seed: int) -> Training:
         changes = (*self.settings, *self.objective_settings.get(kind, ()), f"training.seed={seed}")
         if kind in self.timelines:

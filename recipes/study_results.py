@@ -116,7 +116,7 @@ class KeptResults:
     def missing(self) -> list[str]:
         """The models and timelines of the study that there are no results of."""
         first = self.corpus.lengths[0]
-        names = [training.short_name for training in self.corpus.trainings()]
+        names = [each.short_name for each in self.corpus.trainings() if self.corpus.lengths_of(each)]
         if self.corpus.checkpoint is not None:
             names = [CHECKPOINT]
         absent = [name for name in names if not self.evaluation(name, first).is_file()]

@@ -59,7 +59,7 @@ def test_every_step_is_a_command_that_is_understood(name: str, data: Path, comma
             assert ("start_from" in config) == ("mrt" in Path(command[2]).stem)
         names = [build_parser().parse_args(command).command for command in others]
         baselines = 1 if corpus.checkpoint else len(corpus.seeds)
-        further = bool(corpus.checkpoint) + (len(corpus.lengths) - 1) * baselines
+        further = bool(corpus.checkpoint) + (len(corpus.lengths) - 1) * baselines - len({*corpus.timelines} - {"base"})
         assert names.count("analyze") == len(trainings) + further  # a baseline on all kinds of lengths
         assert names.count("timeline") == len(corpus.timelines)
         assert names.count("compare") == 1 + bool(corpus.objectives) + bool(corpus.amounts) + len(corpus.timelines)
