@@ -25,6 +25,7 @@ from claims import (
     has_lowered_risk,
     measure_run,
 )
+from claims.convergence import FEWEST
 from study import BASE, MINIMUM_RISK, Corpus, Training
 
 from hf_lrp.analysis.run.store import Run
@@ -123,11 +124,12 @@ class KeptResults:
         return absent + [f"timeline of {kind}" for kind in self.corpus.timelines if not self.checkpoints(kind)]
 
     def has_converged(self, name: str) -> bool:
-        """Whether the models of this training can be compared with others."""
+        """Whether the models of this training can be compared with others: not if too few losses can tell."""
         content = self.trainings[name]
         if content["kind"] == MINIMUM_RISK:
             return has_lowered_risk([risk for _, risk in content["risks"]])
-        return has_converged(*zip(*content["losses"], strict=True))
+        losses = content["losses"]
+        return len(losses) >= FEWEST and has_converged(*zip(*losses, strict=True))
 
     def decide(self) -> dict[str, list[Claim]]:
         """The claims that these results can tell about, by what they were checked on."""
