@@ -1,6 +1,7 @@
 """Random arguments of every operation, run by its fast and its slow version."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -132,3 +133,12 @@ any_sizes = st.fixed_dictionaries(
         "heads": st.integers(1, 3),
     }
 )
+
+
+def assert_same_shares(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> None:
+    """Non-negative, in float32, and within 1e-6 of what float64 gives, relative to the largest magnitude."""
+    magnitude = max(float(e.abs().max()) for e in expected)
+    for a, e in zip(actual, expected, strict=True):
+        assert a.dtype == torch.float32 and a.shape == e.shape
+        assert float((a.double() - e).abs().max()) <= 1e-6 * magnitude
+        assert bool((a >= 0).all())
