@@ -17,6 +17,7 @@ from hf_lrp.analysis.figures.steps import set_step_axis
 from hf_lrp.result.look import COLUMN, INK, curve_style, new_figure
 
 _LANE_HEIGHT = 0.78
+_ABOVE_TITLE, _ABOVE_LANE = 17.0, 9.5  # points, from the top of the axes
 _STAGE_SHADES = ("#e3ecf6", "#f9eedd", "#e6f2e8", "#f4e8f1", "#eeeeee")
 
 
@@ -28,7 +29,7 @@ def draw_steps(chart: Chart) -> Figure:
             draw_curve(axes, curve, curve_style(curve_number))
         axes.margins(y=0.12)
         _set_steps(axes, panel.curves[0])
-        _mark_stages(axes, chart.stages, named=number < chart.columns)
+        _mark_stages(axes, chart.stages, above=_ABOVE_TITLE if number < chart.columns else None)
     return figure
 
 
@@ -48,7 +49,7 @@ def draw_timeline(chart: Chart) -> Figure:
         axes.grid(visible=False, axis="x")
         axes.set_title(panel.label, loc="left", pad=2, size=7)
         _set_steps(axes, curve)
-        _mark_stages(axes, chart.stages, named=axes is lanes[0])
+        _mark_stages(axes, chart.stages, above=_ABOVE_LANE if axes is lanes[0] else None)
         _write_values(axes, curve, bounds)
     lanes[-1].set_xlabel(chart.panels[-1].x_label)
     return figure
@@ -65,8 +66,11 @@ def _set_steps(axes: Axes, curve: Curve) -> None:
         axes.set_xlim(*scale.inverted().transform(np.array([first - room, last + room])))
 
 
-def _mark_stages(axes: Axes, stages: tuple[Stage, ...], *, named: bool) -> None:
-    """Shade the stages, part them by lines, and write their names above them; nothing where there is one only."""
+def _mark_stages(axes: Axes, stages: tuple[Stage, ...], *, above: float | None) -> None:
+    """Shade the stages and part them by lines; nothing where there is one only.
+
+    Their names are written so many points above the axes, which is above a panel's title; None: not at all.
+    """
     if len(stages) < 2:
         return
     for stage, shade in zip(stages, cycle(_STAGE_SHADES), strict=False):
@@ -74,7 +78,7 @@ def _mark_stages(axes: Axes, stages: tuple[Stage, ...], *, named: bool) -> None:
     for before, stage in pairwise(stages):
         if before.end == stage.start:
             axes.axvline(stage.start, color=INK, linestyle=(0, (4, 2)), linewidth=0.7)
-    if not named:
+    if above is None:
         return
     scale = axes.xaxis.get_transform()
     low, high = scale.transform(np.array(axes.get_xlim()))
@@ -86,7 +90,7 @@ def _mark_stages(axes: Axes, stages: tuple[Stage, ...], *, named: bool) -> None:
         axes.annotate(
             name,
             (place, 1),
-            (0, 9.5),
+            (0, above),
             "axes fraction",
             "offset points",
             ha="center",
