@@ -8,7 +8,8 @@
 A study (`recipes/studies/NAME.yaml`) says which models are trained on which corpora. Each step continues where it was
 interrupted and is passed over once it is done: start the same command again. Several of these commands at once share
 the trainings and evaluations among them, one each at a time. Small files of results are kept of each model
-(`study_results`); claims are decided, and figures drawn, from these files alone, from as many as there are.
+(`study_results`); claims are decided, and figures drawn, from these files alone, from as many as there are. A model
+whose results are kept is not trained again unless its settings have changed: other machines can go on from them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from study import BASE, Corpus, Training, read_study
 from study_figures import draw_study
 from study_results import CHECKPOINT, LABELS, KeptResults
 from toy_corpus import toy_pairs
-from train import prepare_data, read_config, with_settings
+from train import prepare_data, read_config, with_settings, write_tokenizer
 
 from hf_lrp.analysis.run.store import Run
 from hf_lrp.data.files import write_atomically
@@ -75,44 +76,58 @@ class Reproduction:
     # Training
 
     def train(self, training: Training) -> None:
-        """Train a model, average its last checkpoints and score the result."""
+        """Train a model, average its last checkpoints and score the result, if results are missing that need it."""
         folder = self.model(training.name)
-        if (folder / "results.json").is_file():
+        if (folder / "results.json").is_file() or not self._is_needed(training):
             return
-        changes = [*training.settings, f"data.path={self._file(self.corpus.data)}"]
+        changes = self._changes(training)
         if training.starts_from is not None:
             start = self.model(training.starts_from)
             self._check_trained(training.starts_from)
             changes.append(f"start_from={start / 'averaged'}")
         with self._alone(folder):
-            self._share_tokenizer(folder)
+            if training.starts_from is None:
+                self._share_tokenizer(folder)
             flags = [part for change in changes for part in ("--set", change)]
-            path = RECIPES / "configs" / f"{training.config}.yaml"
-            self._run(*self._python, str(RECIPES / "train.py"), str(path), "--output", str(folder), *flags)
+            path = str(_config_file(training.config))
+            self._run(*self._python, str(RECIPES / "train.py"), path, "--output", str(folder), *flags)
 
     def model(self, name: str) -> Path:
         """The folder of a model's training."""
         return self.folder / "models" / name
+
+    def _changes(self, training: Training) -> list[str]:
+        return [*training.settings, f"data.path={self._file(self.corpus.data)}"]
+
+    def _is_kept(self, training: Training) -> bool:
+        config = with_settings(read_config(_config_file(training.config)), self._changes(training))
+        return self.kept.holds(training, config)
+
+    def _is_needed(self, training: Training) -> bool:
+        users = (each for each in self.corpus.trainings() if training.name in (each.name, each.starts_from))
+        return not all(map(self._is_kept, users))
 
     def _check_trained(self, name: str) -> None:
         if not (self.model(name) / "results.json").is_file():
             raise Busy(f"{name} is not trained yet")
 
     def _share_tokenizer(self, folder: Path) -> None:
-        """Give a model the first baseline's tokenizer: only then do all read the same tokens."""
-        shared = self.model(self._baselines[0].name) / "tokenizer"
-        if folder == shared.parent or (folder / "tokenizer").exists():
-            return
-        if not shared.is_dir():
-            raise Busy("the first baseline, whose tokenizer all models have, is not there yet")
-        partial = folder / "tokenizer.partial"
-        shutil.copytree(shared, partial, dirs_exist_ok=True)
-        partial.rename(folder / "tokenizer")
+        """Give a model the corpus's tokenizer, that of the first baseline's pairs: all models read the same tokens."""
+        shared = self.model(self.corpus.name) / "tokenizer"
+        with FileLock(shared.with_name(".tokenizer.lock")):
+            if not shared.is_dir():
+                write_tokenizer(self._base_config, self._pairs[0], shared)
+        if not (folder / "tokenizer").exists():
+            partial = folder / "tokenizer.partial"
+            shutil.copytree(shared, partial, dirs_exist_ok=True)
+            partial.rename(folder / "tokenizer")
 
     # Evaluation
 
     def evaluate(self, training: Training) -> None:
-        """Evaluate a model on sentences of the first kind of lengths, and a baseline on those of all."""
+        """Evaluate a model on sentences of the first kind of lengths, or of all."""
+        if self._is_kept(training):
+            return
         if self.corpus.lengths_of(training):
             self._check_trained(training.name)
         for lengths in self.corpus.lengths_of(training):
@@ -129,12 +144,23 @@ class Reproduction:
 
     def evaluate_timeline(self, kind: str) -> None:
         """Evaluate the checkpoints of a training."""
-        name = f"{self.corpus.name}/{kind}-seed{self.corpus.seeds[0]}"
-        self._check_trained(name)
+        training = next(
+            each for each in self.corpus.trainings() if each.kind == kind and self.corpus.has_timeline(each)
+        )
+        if self._is_kept(training):
+            return
+        self._check_trained(training.name)
         folder = self.timeline(kind)
         with self._alone(folder):
             self._command(
-                *("timeline", str(self.model(name)), "--data", *self.test_set, "--lengths", self.corpus.lengths[0]),
+                *(
+                    "timeline",
+                    str(self.model(training.name)),
+                    "--data",
+                    *self.test_set,
+                    "--lengths",
+                    self.corpus.lengths[0],
+                ),
                 *("--number", str(self.corpus.timeline_sentences), *self._longest, "--out", str(folder)),
             )
 
@@ -177,11 +203,17 @@ class Reproduction:
             write_atomically(path, "".join(f"{source}\t{target}\n" for source, target in rows).encode())
         return (str(path),)
 
+    @property
+    def _base_config(self) -> dict[str, Any]:
+        config = read_config(_config_file(f"{self.corpus.configs}-{BASE}"))
+        return with_settings(config, [*self.corpus.settings, f"data.path={self._file(self.corpus.data)}"])
+
     @cached_property
     def _pairs(self) -> tuple[Any, Any, Any]:
-        config = read_config(RECIPES / "configs" / f"{self.corpus.configs}-{BASE}.yaml")
-        config = with_settings(config, [*self.corpus.settings, f"data.path={self._file(self.corpus.data)}"])
-        return prepare_data(config, self.corpus.seeds[0])
+        try:
+            return prepare_data(self._base_config, self.corpus.seeds[0])
+        except (OSError, ValueError) as error:  # of data and settings: its words are enough
+            raise SystemExit(f"error: {error}") from error
 
     # What is kept, and pages of comparisons
 
@@ -225,23 +257,22 @@ class Reproduction:
             kinds = (BASE, *self.corpus.objectives)
             self._compare("objectives", [runs[kind] for kind in kinds], "--labels", *(LABELS[kind] for kind in kinds))
         if self.corpus.amounts:
-            amounts = [f"{pairs}-pairs" for pairs in sorted(self.corpus.amounts)]
-            labels = [f"{int(name.split('-')[0]):,} pairs" for name in amounts]
-            self._compare(
-                "data", [runs[name] for name in (*amounts, BASE)], "--growth", "--labels", *labels, "all pairs"
-            )
+            amounts = {pairs: runs[f"{pairs}-pairs"] for pairs in self.corpus.amounts}
+            amounts[len(self._pairs[0])] = runs[BASE]
+            labels = [f"{pairs:,} pairs" for pairs in sorted(amounts)]
+            self._compare("data", [amounts[pairs] for pairs in sorted(amounts)], "--growth", "--labels", *labels)
         for kind in self.corpus.timelines:
             self._compare(f"training-{kind}", [self.timeline(kind)])
 
     def _compare(self, name: str, folders: list[Path], *options: str) -> None:
+        absent = [folder.name for folder in folders if not folder.is_dir()]
+        if absent:  # evaluated elsewhere: there are their results, but not the contributions that a page shows
+            print(f"Passed over: the page {name}, as {', '.join(absent)} was not evaluated here.", file=sys.stderr)
+            return
         output = self.folder / "reports" / self.corpus.name / name
         self._command("compare", *map(str, folders), "--out", str(output), *options, shared=False)
 
     # Processes
-
-    @property
-    def _baselines(self) -> list[Training]:
-        return [training for training in self.corpus.trainings() if training.kind == BASE]
 
     def _file(self, name: str) -> str:
         """A file of the data folder, or the one file that was given; else what the study says: a Hub name, say."""
@@ -268,6 +299,10 @@ class Reproduction:
         done = subprocess.run(command, check=False)
         if done.returncode:
             raise SystemExit(f"That step failed (exit code {done.returncode}). Mend the cause and start again.")
+
+
+def _config_file(name: str) -> Path:
+    return RECIPES / "configs" / f"{name}.yaml"
 
 
 def reproduce(corpus: Corpus, steps: Reproduction, stages: tuple[str, ...]) -> bool:

@@ -47,13 +47,14 @@ class Corpus:
         seeds: of the models that are compared by objective, and of the baseline.
         objectives: kinds of models that are compared with the baseline, each a config.
         objective_settings: further changes, by kind.
-        amounts: changes by number of training pairs; the baseline is the largest amount.
+        amounts: changes by number of training pairs; the baseline is one more amount.
         amount_seeds: their seeds.
         timelines: kinds whose checkpoints are evaluated.
+        curves: kinds that are described by position, with all prefix types.
         sentences: how many are evaluated at most, of each of the `lengths`.
         timeline_sentences: the same for each checkpoint.
-        lengths: of the sentences that baselines are evaluated on: "auto", one pair of lengths, the most frequent; or
-            "mixed". Other models are evaluated on the first of them.
+        lengths: of the sentences that models of `curves` are evaluated on: "auto", one pair of lengths, the most
+            frequent; or "mixed". Other models are evaluated on the first of them.
         longest: sentences with more tokens are left out.
         checkpoint: a model that is there already, in place of trainings: a folder or a Hub name. Without `configs`, it
             is evaluated on all of `data`: a file of pairs, or one of sources and one of targets.
@@ -70,6 +71,7 @@ class Corpus:
     amounts: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     amount_seeds: tuple[int, ...] = (1,)
     timelines: tuple[str, ...] = ()
+    curves: tuple[str, ...] = (BASE,)
     sentences: int = 1000
     timeline_sentences: int = 200
     lengths: tuple[str, ...] = ("auto", "mixed")
@@ -93,9 +95,13 @@ class Corpus:
 
     def lengths_of(self, training: Training) -> tuple[str, ...]:
         """What sentences a model is evaluated on: none if only the checkpoints of its training are of interest."""
-        if training.kind == BASE:
+        if training.kind in self.curves:
             return self.lengths
         return () if training.kind in self.timelines and training.kind not in self.objectives else self.lengths[:1]
+
+    def has_timeline(self, training: Training) -> bool:
+        """Whether the checkpoints of a training are evaluated."""
+        return training.kind in self.timelines and training.seed == self.seeds[0]
 
     def _training(self, kind: str, seed: int) -> Training:
         changes = (*self.settings, *self.objective_settings.get(kind, ()), f"training.seed={seed}")

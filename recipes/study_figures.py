@@ -1,9 +1,9 @@
-"""Figures of a study, from what is kept of it: curves by position, differences between objectives, training."""
+"""Figures of a study, from what is kept of it: curves by position, objectives, amounts of data, training."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -34,15 +34,18 @@ def draw_study(kept: KeptResults, folder: Path) -> None:
 def charts_of_study(kept: KeptResults) -> Iterator[Chart]:
     """The charts of a corpus, as far as there are results."""
     corpus = kept.corpus
-    for lengths in corpus.lengths:
-        runs = kept.runs(BASE, lengths)
+    for kind, lengths in product(corpus.curves, corpus.lengths):
+        runs = kept.runs(kind, lengths)
         if runs:
-            yield _model_chart(f"model-{lengths}", runs)
+            yield _model_chart(f"model-{lengths}" if kind == BASE else f"model-{kind}-{lengths}", runs)
     kinds = {kind: kept.runs(kind, corpus.lengths[0]) for kind in (BASE, *corpus.objectives)}
     present = {kind: runs for kind, runs in kinds.items() if runs}
     if BASE in present and len(present) > 1:
         for prefix in ("model", "random"):
             yield _objectives_chart(present, prefix)
+    amounts = kept.amounts()
+    if len(amounts) > 1:
+        yield _amounts_chart(amounts)
     risks = {name: content["risks"] for name, content in kept.trainings.items() if content["kind"] == MINIMUM_RISK}
     if risks:
         yield _risk_chart(risks)
@@ -126,7 +129,7 @@ def _about(runs: Mapping[int, Results]) -> str:
     return f"{first.number} sentences{seeds}. {describe_bands(first.number)}"
 
 
-# ---- objectives
+# ---- objectives, amounts of data
 
 
 def _objectives_chart(kinds: Mapping[str, Mapping[int, Results]], prefix: str) -> Chart:
@@ -155,6 +158,25 @@ def _objectives_chart(kinds: Mapping[str, Mapping[int, Results]], prefix: str) -
         f"{_about(kinds[BASE])}"
     )
     return Chart(f"objectives-{prefix}", caption, tuple(panels), columns=2)
+
+
+def _amounts_chart(amounts: Mapping[int, Mapping[int, Results]]) -> Chart:
+    """References, which have the same tokens for all models, so that whole curves can be compared."""
+    curves = {pairs: read_curves(runs, "reference") for pairs, runs in amounts.items()}
+    relative = next(iter(next(iter(amounts.values())).values())).about["lengths"] is None
+    place = "relative target position" if relative else "target token position"
+    panels = [
+        Panel(
+            quantity,
+            AXES[quantity],
+            place,
+            tuple(_by_position(f"{pairs:,} pairs", own, quantity, relative) for pairs, own in curves.items()),
+            title=WORDS[quantity],
+        )
+        for quantity in SERIES[:2]
+    ]
+    caption = f"By the number of training pairs, with reference prefixes. {_about(next(iter(amounts.values())))}"
+    return Chart("data", caption, tuple(panels), columns=2)
 
 
 def _risk_chart(risks: Mapping[str, Sequence[Sequence[float]]]) -> Chart:

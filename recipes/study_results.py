@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,6 @@ class KeptResults:
         """Keep what a model's folder tells of its training."""
         scores = read_json(folder / "results.json")
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        config["data"].pop("path")  # where files were is nobody's concern
-        config.pop("start_from", None)
         logs = _latest_logs(folder)
         content = {
             "kind": training.kind,
@@ -84,10 +83,19 @@ class KeptResults:
             "updates": logs[-1]["step"],
             "losses": _series(logs, "eval_loss"),
             "risks": _series(logs, "eval_expected_risk"),
-            "config": config,
+            "config": _without_places(config),
         }
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self.training(training.short_name), content)
+
+    def holds(self, training: Training, config: Mapping[str, Any]) -> bool:
+        """Whether all results of a training are there, and are those of these settings."""
+        path = self.training(training.short_name)
+        if not path.is_file() or read_json(path)["config"] != _without_places(config):
+            return False
+        files = [self.evaluation(training.short_name, lengths) for lengths in self.corpus.lengths_of(training)]
+        timeline = self.timeline(training.kind) if self.corpus.has_timeline(training) else None
+        return all(file.is_file() for file in files) and (timeline is None or any(timeline.glob("*.parquet")))
 
     # What they tell
 
@@ -137,17 +145,17 @@ class KeptResults:
 
     def _decide(self) -> Iterator[tuple[str, list[Claim]]]:
         corpus = self.corpus
-        for lengths in corpus.lengths:
-            runs = self.runs(BASE, lengths)
+        for kind, lengths in product(corpus.curves, corpus.lengths):
+            runs = self.runs(kind, lengths)
             if runs:
                 equal = next(iter(runs.values())).about["lengths"]
                 name = "mixed lengths" if equal is None else "{} source and {} target tokens".format(*equal)
-                yield name, check_model(runs)
+                yield name if kind == BASE else f"{kind}, {name}", check_model(runs)
         unconverged = {content["kind"] for name, content in self.trainings.items() if not self.has_converged(name)}
         kinds = {LABELS[kind]: self.runs(kind, corpus.lengths[0]) for kind in (BASE, *corpus.objectives)}
         if sum(map(bool, kinds.values())) > 1 and corpus.objectives:
             yield "objectives", check_objectives(kinds, {LABELS[kind] for kind in unconverged if kind in LABELS})
-        amounts = self._amounts()
+        amounts = self.amounts()
         if len(amounts) > 1:
             rough = {
                 pairs for pairs in amounts if (f"{pairs}-pairs" if pairs in corpus.amounts else BASE) in unconverged
@@ -158,15 +166,14 @@ class KeptResults:
             if len(checkpoints) > 1:
                 yield f"training, {kind}", check_training({corpus.seeds[0]: checkpoints})
 
-    def _amounts(self) -> dict[int, dict[int, Results]]:
-        """By number of training pairs, the evaluations by seed; the baseline is the largest amount."""
-        sizes = {pairs: f"{pairs}-pairs" for pairs in sorted(self.corpus.amounts)}
-        whole = [content["pairs"] for content in self.trainings.values() if content["kind"] == BASE]
-        if not sizes or not whole:
+    def amounts(self) -> dict[int, dict[int, Results]]:
+        """By number of training pairs, the evaluations by seed; the baseline is one of the amounts."""
+        sizes = {pairs: f"{pairs}-pairs" for pairs in self.corpus.amounts}
+        sizes |= {content["pairs"]: BASE for content in self.trainings.values() if content["kind"] == BASE}
+        if not self.corpus.amounts:
             return {}
-        sizes[whole[0]] = BASE
         runs = {
-            pairs: self.runs(kind, self.corpus.lengths[0], self.corpus.amount_seeds) for pairs, kind in sizes.items()
+            pairs: self.runs(sizes[pairs], self.corpus.lengths[0], self.corpus.amount_seeds) for pairs in sorted(sizes)
         }
         return {pairs: seeds for pairs, seeds in runs.items() if seeds}
 
@@ -184,6 +191,12 @@ class KeptResults:
             }
             for name, content in self.trainings.items()
         ]
+
+
+def _without_places(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config without the files that were used: where they were is nobody's concern."""
+    data = {name: value for name, value in config["data"].items() if name != "path"}
+    return {name: value for name, value in config.items() if name != "start_from"} | {"data": data}
 
 
 def _latest_logs(folder: Path) -> list[dict[str, Any]]:

@@ -64,7 +64,7 @@ _SECTIONS = {
     "model": {*inspect.signature(translation_config).parameters} - {"tokenizer"},
     "contributions": {"every", "sentences"},
 }
-_SINGLE = {"average", "start_from"}
+_SINGLE = {"attention", "average", "start_from"}
 BEAMS = 4
 TRAINERS: dict[str, type[TranslationTrainer]] = {"mle": TranslationTrainer, "mrt": MinimumRiskTrainer}
 
@@ -165,20 +165,28 @@ def _names(arguments: type[TranslationTrainingArguments]) -> set[str]:
 
 def prepare_model(config: dict[str, Any], train: Any, output: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model to start from and its tokenizer: a trained one, or a new one and a tokenizer trained on the data."""
+    attention = config.get("attention")  # transformers' name of an implementation; None: its choice
     if config.get("start_from"):
         start = config["start_from"]
-        model = AutoModelForSeq2SeqLM.from_pretrained(start, dtype=torch.float32, trust_remote_code=False)
+        model = AutoModelForSeq2SeqLM.from_pretrained(
+            start, dtype=torch.float32, attn_implementation=attention, trust_remote_code=False
+        )
         return model, AutoTokenizer.from_pretrained(start, trust_remote_code=False)
     folder = output / "tokenizer"
     state = PartialState()
     with state.main_process_first():
         if not folder.is_dir() and state.is_main_process:
-            tokenizer = train_tokenizer(train, **config["tokenizer"])
-            partial = output / "tokenizer.partial"
-            tokenizer.save_pretrained(partial)
-            partial.rename(folder)
+            write_tokenizer(config, train, folder)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    return AutoModelForSeq2SeqLM.from_config(translation_config(tokenizer, **config["model"])), tokenizer
+    settings = translation_config(tokenizer, **config["model"])
+    return AutoModelForSeq2SeqLM.from_config(settings, attn_implementation=attention), tokenizer
+
+
+def write_tokenizer(config: dict[str, Any], train: Any, folder: Path) -> None:
+    """Train a tokenizer on training pairs and write it, whole or not at all."""
+    partial = folder.with_name(f"{folder.name}.partial")
+    train_tokenizer(train, **config["tokenizer"]).save_pretrained(partial)
+    partial.rename(folder)
 
 
 def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def test_tables_are_written_and_the_rest_stays(tmp_path: Path) -> None:
     assert "old" not in text and all(f"After {name}." in text for name in names) and text.startswith("Before.")
     assert "| claim | europarl, mixed lengths |" in text
     assert "There are no results for C12 to C15." in text
-    assert "| europarl | timeline of base, timeline of warmup |" in text
+    assert "| europarl | pre-seed1, timeline of base, timeline of warmup, " in text
     claims_page.main(arguments)
     assert page.read_text() == text
 

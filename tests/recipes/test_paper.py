@@ -1,6 +1,8 @@
 """All analyses of the paper from one command, in the smallest size there is."""
 
 import json
+import shutil
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,10 +11,13 @@ import pytest
 import train
 from filelock import FileLock
 from study import Corpus, Training, read_study
+from study_results import KeptResults
 from toy_corpus import toy_pairs
 
 from hf_lrp.commands.cli import build_parser
+from hf_lrp.data.json_files import write_json
 
+FEW = ("data.test=40", "data.validation=9", "tokenizer.vocab_size=160")
 STUDIES = Path(paper.__file__).parent / "studies"
 NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
 
@@ -59,7 +64,8 @@ def test_every_step_is_a_command_that_is_understood(name: str, data: Path, comma
             assert ("start_from" in config) == ("mrt" in Path(command[2]).stem)
         names = [build_parser().parse_args(command).command for command in others]
         baselines = 1 if corpus.checkpoint else len(corpus.seeds)
-        further = bool(corpus.checkpoint) + (len(corpus.lengths) - 1) * baselines - len({*corpus.timelines} - {"base"})
+        further = bool(corpus.checkpoint) + (len(corpus.lengths) - 1) * baselines
+        further -= len({*corpus.timelines} - {*corpus.curves})
         assert names.count("analyze") == len(trainings) + further  # a baseline on all kinds of lengths
         assert names.count("timeline") == len(corpus.timelines)
         assert names.count("compare") == 1 + bool(corpus.objectives) + bool(corpus.amounts) + len(corpus.timelines)
@@ -78,35 +84,90 @@ def test_models_are_named_and_start_where_they_should() -> None:
     assert amount.config == "mini-base" and {"a.b=1", "data.subset=50"} <= set(amount.settings)
 
 
+def test_amounts_are_compared_in_their_order(data: Path, commands: list[list[str]]) -> None:
+    corpus = Corpus("c", "c.tsv", "tatoeba-mini", settings=FEW, amounts={900: (), 50: ()})
+    steps = paper.Reproduction(corpus, data.parent / "paper", data, None)
+    pairs = len(steps._pairs[0])
+    assert 50 < pairs < 900
+    for training in corpus.trainings():
+        steps.run(training, "auto").mkdir(parents=True)
+    steps.report()
+    compared = next(command for command in commands if "--growth" in command)
+    assert compared[compared.index("--labels") + 1 :] == ["50 pairs", f"{pairs} pairs", "900 pairs"]
+    folders = compared[compared.index("compare") + 1 : compared.index("--out")]
+    kinds = [Path(folder).name.removesuffix("-seed1-auto") for folder in folders]
+    assert kinds == ["50-pairs", "base", "900-pairs"]
+
+
 def test_what_another_process_works_on_is_passed_over(
     data: Path, commands: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    corpus = Corpus("toy", "toy.tsv", "tatoeba-mini", seeds=(1, 2))
+    corpus = Corpus("toy", "toy.tsv", "tatoeba-mini", settings=FEW, seeds=(1, 2), objectives=("mrt",))
     steps = paper.Reproduction(corpus, data.parent / "paper", data, None)
     first = steps.model("toy/base-seed1")
     first.mkdir(parents=True)
     with FileLock(first.parent / ".base-seed1.step.lock"):
         assert not paper.reproduce(corpus, steps, ("train",))
-    assert commands == []  # the second model needs the first one's tokenizer
-    assert capsys.readouterr().err.count("Passed over") == 2
-    assert paper.reproduce(corpus, steps, ("train",)) and len(commands) == 2
+    assert capsys.readouterr().err.count("Passed over") == 2  # minimum risk starts from the first model
+    assert [Path(command[command.index("--output") + 1]).name for command in commands] == ["base-seed2", "mrt-seed2"]
+    assert paper.reproduce(corpus, steps, ("train",)) and len(commands) == 4
+    tokenizers = {steps.model(f"toy/base-seed{seed}") / "tokenizer" / "tokenizer.json" for seed in corpus.seeds}
+    assert len({path.read_bytes() for path in tokenizers}) == 1
     commands.clear()
     assert paper.reproduce(corpus, steps, ("train",)) and commands == []  # all done
+
+
+def test_a_model_whose_results_are_kept_is_not_trained_again(data: Path, commands: list[list[str]]) -> None:
+    corpus = Corpus("toy", "toy.tsv", "tatoeba-mini", settings=FEW, objectives=("wd-source", "mrt"), lengths=("auto",))
+    kept = KeptResults(corpus, data.parent / "kept")
+    kept.folder.mkdir(parents=True)
+    steps = paper.Reproduction(corpus, data.parent / "paper", data, None, kept.folder.parent)
+
+    def keep(training: Training) -> None:
+        config = train.read_config(Path(paper.__file__).parent / "configs" / f"{training.config}.yaml")
+        config = train.with_settings(config, [*training.settings, "data.path=elsewhere.tsv"])
+        del config["data"]["path"]
+        config.pop("start_from", None)
+        write_json(kept.training(training.short_name), {"config": config})
+        kept.evaluation(training.short_name, "auto").touch()
+
+    def trained() -> list[str]:
+        commands.clear()
+        shutil.rmtree(steps.folder, ignore_errors=True)
+        assert paper.reproduce(corpus, steps, ("train", "evaluate", "report"))
+        return [Path(command[command.index("--output") + 1]).name for command in commands if "--output" in command]
+
+    base, source, risk = corpus.trainings()
+    keep(base)
+    keep(source)
+    assert trained() == ["base-seed1", "mrt-seed1"]  # which starts from the baseline
+    keep(risk)
+    assert trained() == [] and commands == []  # nor are pages made of evaluations that are not here
+    kept.evaluation("wd-source-seed1", "auto").unlink()
+    assert trained() == ["wd-source-seed1"]
+    keep(replace(source, settings=(*source.settings, "training.max_steps=9")))
+    assert trained() == ["wd-source-seed1"]  # its results are those of other settings
 
 
 def test_a_model_that_is_not_trained_is_not_evaluated(
     data: Path, commands: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    corpus = Corpus("toy", "toy.tsv", "tatoeba-mini", timelines=("base",))
+    corpus = Corpus("toy", "toy.tsv", "tatoeba-mini", settings=FEW, timelines=("base",))
     steps = paper.Reproduction(corpus, data.parent / "paper", data, None)
     assert not paper.reproduce(corpus, steps, ("evaluate", "report"))
     assert commands == [] and capsys.readouterr().err.count("toy/base-seed1 is not trained yet") == 2
 
 
 def test_a_failing_step_ends_the_reproduction(data: Path) -> None:
-    steps = paper.Reproduction(Corpus("toy", "toy.tsv", "tatoeba-mini"), data.parent / "paper", data, None)
+    corpus = Corpus("toy", "toy.tsv", "tatoeba-mini", settings=(*FEW, "training.objective=none"))
     with pytest.raises(SystemExit, match="failed"):
-        steps.train(Training("toy", "base", 1, "no-such-config"))
+        paper.reproduce(corpus, paper.Reproduction(corpus, data.parent / "paper", data, None), ("train",))
+
+
+def test_too_few_pairs_are_an_error_that_says_so(data: Path) -> None:
+    corpus = Corpus("toy", "toy.tsv", "tatoeba-mini")
+    with pytest.raises(SystemExit, match="error: 300 distinct source sentences are too few to hold out 6,000"):
+        paper.reproduce(corpus, paper.Reproduction(corpus, data.parent / "paper", data, None), ("train",))
 
 
 def test_errors_of_study_files(tmp_path: Path) -> None:

@@ -80,6 +80,26 @@ def test_a_part_of_the_models_decides_what_it_can(tmp_path: Path) -> None:
     assert by_text["R(source), minimum risk - baseline"].reason == "no model: minimum risk"
     assert by_text["R(source), target word dropout - baseline"].reason.startswith("one seed")
     assert [chart.stem for chart in charts_of_study(kept)] == ["model-auto", "objectives-model", "objectives-random"]
+    kept.corpus = replace(CORPUS, curves=("base", "wd-target"))
+    assert list(kept.decide())[:2] == ["9 source and 12 target tokens", "wd-target, 9 source and 12 target tokens"]
+    assert [chart.stem for chart in charts_of_study(kept)][:2] == ["model-auto", "model-wd-target-auto"]
+
+
+def test_the_baseline_is_one_of_the_amounts_of_data(tmp_path: Path) -> None:
+    kept = KeptResults(replace(CORPUS, objectives=(), amounts={50: (), 800: ()}, amount_seeds=(1, 2)), tmp_path)
+    kept.folder.mkdir()
+    for seed in (1, 2):
+        write_json(kept.training(f"base-seed{seed}"), {"kind": "base", "pairs": 200, "losses": [], "risks": []})
+    for name in ("50-pairs-seed1", "base-seed1", "800-pairs-seed1", "800-pairs-seed2"):
+        run = write_run(tmp_path / "runs" / name, number=24, lengths=(9, 12))
+        claims.measure_run(run).write(kept.evaluation(name, "auto"))
+    assert {pairs: list(seeds) for pairs, seeds in kept.amounts().items()} == {50: [1], 200: [1], 800: [1, 2]}
+    chart = next(chart for chart in charts_of_study(kept) if chart.stem == "data")
+    for panel in chart.panels:
+        assert [curve.label for curve in panel.curves] == ["50 pairs", "200 pairs", "800 pairs"]
+        assert all(curve.x[0] == 2 for curve in panel.curves)  # from the second step on
+    claim = kept.decide()["data"][0]
+    assert {statement.reason for statement in claim.statements} == {"not converged: 200 pairs"}
 
 
 def test_what_was_kept_of_trainings_says_whether_they_converged(tmp_path: Path) -> None:

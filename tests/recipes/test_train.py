@@ -90,6 +90,17 @@ def test_a_recipe_runs_from_text_to_scores(recipe: Any, corpus: Path, runs: Path
     assert result.conservation_error <= 1e-5
 
 
+@pytest.mark.parametrize("start_from", [False, True])
+def test_the_attention_of_a_config_is_used(recipe: Any, corpus: Path, tmp_path: Path, start_from: bool) -> None:
+    config = recipe.read_config(RECIPES / "configs" / "own-pairs-base.yaml")
+    settings = [f"{name}={value}" for name, value in SMALL.items()] + ["attention=eager", f"data.path={corpus}"]
+    if start_from:
+        train(recipe, "own-pairs-base", corpus, tmp_path / "base")
+        settings.append(f"start_from={tmp_path / 'base' / 'averaged'}")
+    trainer, _, _ = recipe.prepare(recipe.with_settings(config, settings), tmp_path / "run")
+    assert trainer.model.config._attn_implementation == "eager"
+
+
 def test_two_files_of_parallel_lines(recipe: Any, corpus: Path, tmp_path: Path) -> None:
     """Also as the three commands of docs/training.md have it: likelihood, minimum risk, a picture of both."""
     lines = [line.split("\t") for line in corpus.read_text(encoding="utf-8").splitlines()]
@@ -170,7 +181,7 @@ def test_bad_configs(recipe: Any, tmp_path: Path) -> None:
     [
         ("data.tset=3", "Unknown settings of data: tset; known are config, "),
         ("model.norms=pre", "Unknown settings of model: norms; known are .*norm"),
-        ("trainng.max_steps=3", "Unknown setting or section 'trainng' in the config; known are average, "),
+        ("trainng.max_steps=3", "Unknown setting or section 'trainng' in the config; known are attention, average, "),
         ("training.output_dir=x", "Unknown settings of training: output_dir"),
         ("training.device_tokens=0", "error: device_tokens .* must be positive"),
         ("data.test=6000", "error: .* are too few to hold out 6,000 for testing"),
