@@ -60,6 +60,7 @@ def run(argv: list[str]) -> tuple[int, str]:
 @pytest.mark.parametrize("cases", numbers_of_cases(60, 3000))
 def test_no_traceback_and_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cases: int) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("hf_lrp.app.serving.serve", lambda events, **options: None)  # it would never end
     monkeypatch.chdir(tmp_path)
     save_checkpoint(tmp_path / "model")
     write_run(tmp_path / "run", number=4)
