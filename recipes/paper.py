@@ -19,7 +19,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -125,43 +125,33 @@ class Reproduction:
     # Evaluation
 
     def evaluate(self, training: Training) -> None:
-        """Evaluate a model on sentences of the first kind of lengths, or of all."""
+        """Evaluate a model on sentences of the first kind of lengths, or of all, and perhaps its checkpoints."""
         if self._is_kept(training):
             return
-        if self.corpus.lengths_of(training):
-            self._check_trained(training.name)
+        self._check_trained(training.name)
         for lengths in self.corpus.lengths_of(training):
             self._analyze(
                 str(self.model(training.name) / "averaged"), training.kind, lengths, self.run(training, lengths)
             )
+        if self.corpus.has_timeline(training):
+            self._evaluate_timeline(training)
 
     def evaluate_checkpoint(self, lengths: str) -> None:
         """Evaluate the model that is there already."""
+        if self.kept.evaluation(CHECKPOINT, lengths).is_file():
+            return
         name = str(self.corpus.checkpoint)
         folders = (RECIPES.parent / name, (self._data or Path()) / Path(name).name)
         model = next((str(folder) for folder in folders if folder.is_dir()), name)
         self._analyze(model, self.corpus.name, lengths, self._checkpoint_run(lengths))
 
-    def evaluate_timeline(self, kind: str) -> None:
-        """Evaluate the checkpoints of a training."""
-        training = next(
-            each for each in self.corpus.trainings() if each.kind == kind and self.corpus.has_timeline(each)
-        )
-        if self._is_kept(training):
-            return
-        self._check_trained(training.name)
-        folder = self.timeline(kind)
+    def _evaluate_timeline(self, training: Training) -> None:
+        folder = self.timeline(training.kind)
         with self._alone(folder):
             self._command(
-                *(
-                    "timeline",
-                    str(self.model(training.name)),
-                    "--data",
-                    *self.test_set,
-                    "--lengths",
-                    self.corpus.lengths[0],
-                ),
-                *("--number", str(self.corpus.timeline_sentences), *self._longest, "--out", str(folder)),
+                *("timeline", str(self.model(training.name)), "--data", *self.test_set),
+                *("--lengths", self.corpus.lengths[0], *self._longest),
+                *("--number", str(self.corpus.timeline_sentences), "--out", str(folder)),
             )
 
     def _analyze(self, model: str, label: str, lengths: str, folder: Path) -> None:
@@ -217,26 +207,30 @@ class Reproduction:
 
     # What is kept, and pages of comparisons
 
-    def export(self) -> None:
-        """Keep results of what is trained and evaluated."""
-        for training in self.corpus.trainings():
-            folder = self.model(training.name)
-            if (folder / "results.json").is_file():
-                self.kept.write_training(training, folder, self._number_of_pairs(training))
-            for lengths in self.corpus.lengths_of(training):
-                self._export_run(self.run(training, lengths), training.short_name, lengths)
-        for lengths in self.corpus.lengths if self.corpus.checkpoint else ():
-            self._export_run(self._checkpoint_run(lengths), CHECKPOINT, lengths)
-        for kind in self.corpus.timelines:
-            if (self.timeline(kind) / "timeline.json").is_file():
-                folders = sorted(self.timeline(kind).glob("step-*"))
-                self.kept.write_timeline(
-                    kind, {int(folder.name.removeprefix("step-")): Run.open(folder) for folder in folders}
-                )
+    def export(self, training: Training) -> None:
+        """Keep results of a model that was trained and evaluated here; what says of which settings, last."""
+        folder, timeline = self.model(training.name), self.timeline(training.kind)
+        runs = {lengths: self.run(training, lengths) for lengths in self.corpus.lengths_of(training)}
+        needed = [folder / "results.json", *(run / "metrics.json" for run in runs.values())]
+        if self.corpus.has_timeline(training):
+            needed.append(timeline / "timeline.json")
+        if self._is_kept(training) or not all(path.is_file() for path in needed):
+            return
+        for lengths, run in runs.items():
+            self._export_run(run, training.short_name, lengths)
+        if self.corpus.has_timeline(training):
+            steps = {int(each.name.removeprefix("step-")): Run.open(each) for each in sorted(timeline.glob("step-*"))}
+            self.kept.write_timeline(training.kind, steps)
+        self.kept.write_training(training, folder, self._number_of_pairs(training))
 
-    def _export_run(self, folder: Path, name: str, lengths: str) -> None:
-        if (folder / "metrics.json").is_file():
-            measure_run(Run.open(folder)).write(self.kept.evaluation(name, lengths))
+    def export_checkpoint(self, lengths: str) -> None:
+        """Keep results of the model that was there already."""
+        run = self._checkpoint_run(lengths)
+        if (run / "metrics.json").is_file():
+            self._export_run(run, CHECKPOINT, lengths)
+
+    def _export_run(self, run: Path, name: str, lengths: str) -> None:
+        measure_run(Run.open(run)).write(self.kept.evaluation(name, lengths))
 
     def _number_of_pairs(self, training: Training) -> int | None:
         """Known where amounts of data are compared."""
@@ -306,23 +300,23 @@ def _config_file(name: str) -> Path:
 
 
 def reproduce(corpus: Corpus, steps: Reproduction, stages: tuple[str, ...]) -> bool:
-    """Train, evaluate, export and report as far as possible; False if something was not there yet."""
-    tasks: list[tuple[Any, Any]] = []
-    if "train" in stages:
-        tasks += [(steps.train, training) for training in corpus.trainings()]
-    if "evaluate" in stages:
-        tasks += [(steps.evaluate, training) for training in corpus.trainings()]
-        tasks += [(steps.evaluate_timeline, kind) for kind in corpus.timelines]
-        tasks += [(steps.evaluate_checkpoint, lengths) for lengths in corpus.lengths if corpus.checkpoint]
+    """Train, evaluate, export and report as far as possible; False if something was not there yet.
+
+    Model by model, so that the first results are kept early.
+    """
+    of_training = {"train": steps.train, "evaluate": steps.evaluate, "export": steps.export}
+    of_checkpoint = {"evaluate": steps.evaluate_checkpoint, "export": steps.export_checkpoint}
+    tasks: list[tuple[dict[str, Callable[..., None]], Any]] = [(of_training, each) for each in corpus.trainings()]
+    tasks += [(of_checkpoint, lengths) for lengths in corpus.lengths if corpus.checkpoint]
     waiting = 0
-    for do, what in tasks:
+    for by_stage, what in tasks:
         try:
-            do(what)
+            for stage, do in by_stage.items():
+                if stage in stages:
+                    do(what)
         except Busy as reason:
             print(f"Passed over: {reason}.", file=sys.stderr)
             waiting += 1
-    if "export" in stages:
-        steps.export()
     if not waiting and "report" in stages:
         steps.report()
     return not waiting

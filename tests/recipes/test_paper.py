@@ -41,6 +41,9 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
             folder = Path(command[command.index("--output") + 1])
             (folder / "tokenizer").mkdir(parents=True, exist_ok=True)
             (folder / "results.json").write_text("{}")
+        for kind, file in (("analyze", "metrics.json"), ("timeline", "timeline.json")):
+            if kind in command:
+                Path(command[command.index("--out") + 1], file).touch()
         return type("Done", (), {"returncode": 0})
 
     monkeypatch.setattr(paper.subprocess, "run", note)
@@ -149,13 +152,36 @@ def test_a_model_whose_results_are_kept_is_not_trained_again(data: Path, command
     assert trained() == ["wd-source-seed1"]  # its results are those of other settings
 
 
+def test_results_are_kept_model_by_model(
+    data: Path, commands: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What says of which settings they are is written last: until then, results count as missing."""
+    corpus = Corpus("toy", "toy.tsv", "tatoeba-mini", settings=FEW, objectives=("wd-source",), timelines=("base",))
+    steps = paper.Reproduction(corpus, data.parent / "paper", data, None)
+    measured = type("Measured", (), {"write": lambda self, path: commands.append(["keep", path.name])})()
+    monkeypatch.setattr(paper, "measure_run", lambda run: measured)
+    monkeypatch.setattr(paper, "Run", type("Runs", (), {"open": staticmethod(lambda folder: folder)}))
+    monkeypatch.setattr(KeptResults, "write_timeline", lambda self, kind, runs: commands.append(["keep", kind]))
+    monkeypatch.setattr(
+        KeptResults, "write_training", lambda self, training, *_: commands.append(["keep", training.short_name])
+    )
+    assert paper.reproduce(corpus, steps, ("train", "evaluate", "export"))
+    done = [command[1] if command[0] == "keep" else Path(command[1]).name + command[3] for command in commands]
+    done = [name if "--output" not in name else "train" for name in done]
+    assert done == [
+        *("train", "-manalyze", "-manalyze", "-mtimeline"),
+        *("base-seed1-auto.parquet", "base-seed1-mixed.parquet", "base", "base-seed1"),
+        *("train", "-manalyze", "wd-source-seed1-auto.parquet", "wd-source-seed1"),
+    ]
+
+
 def test_a_model_that_is_not_trained_is_not_evaluated(
     data: Path, commands: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus = Corpus("toy", "toy.tsv", "tatoeba-mini", settings=FEW, timelines=("base",))
     steps = paper.Reproduction(corpus, data.parent / "paper", data, None)
     assert not paper.reproduce(corpus, steps, ("evaluate", "report"))
-    assert commands == [] and capsys.readouterr().err.count("toy/base-seed1 is not trained yet") == 2
+    assert commands == [] and capsys.readouterr().err.count("toy/base-seed1 is not trained yet") == 1
 
 
 def test_a_failing_step_ends_the_reproduction(data: Path) -> None:
