@@ -46,7 +46,11 @@ def charts_of_study(kept: KeptResults) -> Iterator[Chart]:
     amounts = kept.amounts()
     if len(amounts) > 1:
         yield _amounts_chart(amounts)
-    risks = {name: content["risks"] for name, content in kept.trainings.items() if content["kind"] == MINIMUM_RISK}
+    risks = {
+        f"seed {name.removeprefix(f'{MINIMUM_RISK}-seed')}": content["risks"]
+        for name, content in kept.trainings.items()
+        if content["kind"] == MINIMUM_RISK
+    }
     if risks:
         yield _risk_chart(risks)
     for kind in corpus.timelines:
@@ -181,9 +185,9 @@ def _amounts_chart(amounts: Mapping[int, Mapping[int, Results]]) -> Chart:
 
 def _risk_chart(risks: Mapping[str, Sequence[Sequence[float]]]) -> Chart:
     lines = []
-    for name, points in risks.items():
+    for seed, points in risks.items():
         updates, values = (np.array(side, dtype=np.float64) for side in zip(*points, strict=True))
-        lines.append(_curve(name, updates, Estimate(values, values, values)))
+        lines.append(_curve(seed, updates, Estimate(values, values, values)))
     panel = Panel("expected_risk", "held-out expected risk", "updates of minimum risk", tuple(lines))
     return Chart("minimum-risk", "Held-out expected risk while minimum risk trains.", (panel,))
 
