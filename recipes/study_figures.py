@@ -66,21 +66,8 @@ def _model_chart(stem: str, runs: Mapping[int, Results]) -> Chart:
     first = next(iter(runs.values()))
     relative = first.about["lengths"] is None
     curves = {prefix: read_curves(runs, prefix) for prefix in PREFIXES}
-    place = "relative target position" if relative else "target token position"
-    panels = [
-        Panel(
-            quantity,
-            AXES[quantity],
-            place,
-            tuple(_by_position(prefix, curves[prefix], quantity, relative) for prefix in prefixes),
-            title=WORDS[quantity],
-        )
-        for quantity, prefixes in (
-            ("source_total", PREFIXES),
-            ("source_entropy", PREFIXES),
-            ("target_entropy", PREFIXES[:1]),
-        )
-    ]
+    panels = [_position_panel(quantity, curves, relative) for quantity in SERIES[:2]]
+    panels.append(_position_panel("target_entropy", {"reference": curves["reference"]}, relative))
     use = _by_position("reference", curves["reference"], USE, relative)
     title = "total contribution of source positions"
     place = "relative source position" if relative else "source token position"
@@ -90,6 +77,13 @@ def _model_chart(stem: str, runs: Mapping[int, Results]) -> Chart:
         f"entropy of target contributions (c) and use of source positions (d). {_about(runs)}"
     )
     return Chart(stem, caption, tuple(panels), columns=2)
+
+
+def _position_panel(quantity: str, curves: Mapping[str, Curves], relative: bool) -> Panel:
+    """A quantity by target position, a line for each of the labelled curves."""
+    place = "relative target position" if relative else "target token position"
+    lines = tuple(_by_position(label, each, quantity, relative) for label, each in curves.items())
+    return Panel(quantity, AXES[quantity], place, lines, title=WORDS[quantity])
 
 
 def _by_position(label: str, curves: Curves, quantity: str, relative: bool) -> Curve:
@@ -166,19 +160,9 @@ def _objectives_chart(kinds: Mapping[str, Mapping[int, Results]], prefix: str) -
 
 def _amounts_chart(amounts: Mapping[int, Mapping[int, Results]]) -> Chart:
     """References, which have the same tokens for all models, so that whole curves can be compared."""
-    curves = {pairs: read_curves(runs, "reference") for pairs, runs in amounts.items()}
+    curves = {f"{pairs:,} pairs": read_curves(runs, "reference") for pairs, runs in amounts.items()}
     relative = next(iter(next(iter(amounts.values())).values())).about["lengths"] is None
-    place = "relative target position" if relative else "target token position"
-    panels = [
-        Panel(
-            quantity,
-            AXES[quantity],
-            place,
-            tuple(_by_position(f"{pairs:,} pairs", own, quantity, relative) for pairs, own in curves.items()),
-            title=WORDS[quantity],
-        )
-        for quantity in SERIES[:2]
-    ]
+    panels = [_position_panel(quantity, curves, relative) for quantity in SERIES[:2]]
     caption = f"By the number of training pairs, with reference prefixes. {_about(next(iter(amounts.values())))}"
     return Chart("data", caption, tuple(panels), columns=2)
 
