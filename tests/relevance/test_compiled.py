@@ -1,6 +1,9 @@
 """The compiled part gives what the torch code gives, at every instruction set that this machine has."""
 
 import multiprocessing
+import os
+import platform
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +39,16 @@ LEVELS = [
 ]
 needs_compiled = pytest.mark.skipif(not any(map(is_usable, compiled.LEVELS)), reason="the compiled part was not built")
 all_operations = pytest.mark.parametrize("operation", OPERATIONS)
+
+
+@pytest.mark.skipif("HF_LRP_NEED_COMPILED" not in os.environ, reason="what is missing is a failure in .ci/run only")
+def test_nothing_is_missing() -> None:
+    """Without a compiler, and so after an error in a C file, the package is installed without its compiled part."""
+    built = {name for name in compiled.LEVELS if list(Path(compiled.__file__).parent.glob(f"*fused_{name}.*"))}
+    assert built == (set(compiled.LEVELS) if platform.machine() in ("x86_64", "AMD64") else {"plain"})
+    # in the order of LEVELS; torch says DEFAULT where a processor has neither
+    highest = {"AVX2": 1, "AVX512": 2}.get(torch.backends.cpu.get_cpu_capability().split("_")[0], 0)
+    assert [name for name in compiled.LEVELS if is_usable(name)] == list(compiled.LEVELS[: highest + 1])
 
 
 @pytest.fixture(params=LEVELS)
