@@ -43,6 +43,7 @@ from hf_lrp.explaining.prefixes import (
     shuffle_targets,
 )
 from hf_lrp.explaining.prompted import Prompted, read_prompted
+from hf_lrp.explaining.start_share import leave_out_start
 from hf_lrp.relevance.families import family_of
 from hf_lrp.relevance.patching import patched
 from hf_lrp.relevance.propagation import DecoderInput, Relevance, join_steps, memory_for_steps, propagate_all
@@ -426,14 +427,14 @@ def _result(
             f"With {settings.rule}, relevance of both signs grows beyond what {source.dtype} can hold. Use a rule "
             "closer to AlphaBeta(1, 0), or explain model.double()."
         )
+    numbers = tuple(step + 1 for step in (range(steps) if case.steps is None else case.steps))
+    if settings.start_token == "exclude":
+        source, target = leave_out_start(source, target, start, numbers, settings.rule)
     notes = (*settings.notes, *inputs.doubts, *doubts, *doubts_about_text(vocabulary, prefix.ids, "target"))
     if not error <= CONSERVATION:
         notes += (f"raw shares sum to 1 only within {error:.1e}: this rule lets relevance of both signs grow",)
     if error > MISLEADING:
         warn_of_sums(str(settings.rule))
-    if settings.start_token == "exclude":
-        total = (source.sum(1) + target.sum(1))[:, None]
-        source, target = source / total, target / total
     explained = relevance.explained.cpu()
     predicted = [vocabulary.tokens(column, "target") for column in explained.reshape(steps, -1).T]
     contrastive = len(predicted) == 2
@@ -463,5 +464,5 @@ def _result(
         dtype=str(source.dtype).removeprefix("torch."),
         notes=notes,
         start_tokens=vocabulary.tokens(prefix.prompt, "target"),
-        steps=() if case.steps is None else tuple(step + 1 for step in case.steps),
+        steps=numbers,
     )

@@ -93,7 +93,7 @@ def test_nan_in_a_buffer_is_named():
 
 def test_shares_that_do_not_sum_to_one_are_said():
     with pytest.warns(UserWarning, match=r"with AlphaBeta\(alpha=4, beta=-3\), raw shares do not sum to 1 and say"):
-        c = explain(tiny_model(), tiny_tokenizer(), KNOWN, "he", rule=AlphaBeta(4, -3))
+        c = explain(tiny_model(), tiny_tokenizer(), KNOWN, "he", rule=AlphaBeta(4, -3), start_token="keep")
     assert c.conservation_error > 0.01 and "raw shares sum to 1 only within" in c.notes[0]
 
 
