@@ -11,7 +11,7 @@ from hf_lrp.analysis.examples import choose_examples
 from hf_lrp.analysis.run.manifest import PREFIXES
 from hf_lrp.data.pages import as_json, render
 from hf_lrp.result.html import SCRIPTS
-from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate
+from hf_lrp.result.intervals import CONFIDENCE, DRAWS, write_estimate
 from hf_lrp.result.page_data import page_data
 
 
@@ -61,24 +61,12 @@ def _tables(estimates: Sequence[Any], sign: str) -> Iterator[dict[str, Any]]:
         rows = [
             {
                 "run": run,
-                "cells": [
-                    _interval(item.estimate, sign) | {"clear": getattr(item, "excludes_zero", False)}
-                    for item in found
-                    if item.run == run
-                ],
+                "cells": [write_estimate(item.estimate, sign) for item in found if item.run == run],
             }
             for run in dict.fromkeys(item.run for item in found)
         ]
         if rows:
             yield {"prefix": prefix, "header": ["run", *map(in_words, quantities)], "rows": rows}
-
-
-def _interval(estimate: Estimate, sign: str) -> dict[str, str]:
-    """A mean and the ends of its interval as text; a dash for what is not defined."""
-    if estimate.value != estimate.value:  # nan
-        return {"value": "–", "ends": ""}
-    ends = "" if estimate.low != estimate.low else f"[{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"
-    return {"value": f"{estimate.value:{sign}.3f}", "ends": ends}
 
 
 def _settings(comparison: Comparison) -> Iterator[dict[str, Any]]:

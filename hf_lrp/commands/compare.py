@@ -14,7 +14,6 @@ from hf_lrp.commands.given_runs import add_run_arguments, read_given
 
 if TYPE_CHECKING:
     from hf_lrp.analysis.comparing import Comparison
-    from hf_lrp.result.intervals import Estimate
 
 EXAMPLES = """
   hf-lrp compare runs/baseline runs/dropout runs/mrt --out comparison
@@ -43,8 +42,11 @@ def run(args: argparse.Namespace) -> None:
 
 def _table(comparison: Comparison) -> list[str]:
     """Lines with the mean of each run, and its difference to the first."""
+    from rich.cells import cell_len, set_cell_size
+
     from hf_lrp.analysis.comparing import in_words
     from hf_lrp.analysis.run.manifest import PREFIXES
+    from hf_lrp.result.intervals import write_estimate
 
     differences = {(item.prefix, item.quantity, item.run): item for item in comparison.difference_estimates}
     lines = [("prefix", "quantity", "run", "mean", "difference to the first" if differences else "")]
@@ -54,15 +56,10 @@ def _table(comparison: Comparison) -> list[str]:
         difference = differences.get((mean.prefix, mean.quantity, mean.run))
         written = ""
         if difference is not None:
-            written = _interval(difference.estimate, "+") + " *" * difference.excludes_zero
-        lines.append((mean.prefix, in_words(mean.quantity), mean.run, _interval(mean.estimate), written))
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+            estimate = write_estimate(difference.estimate, "+")
+            written = f"{estimate} *" if estimate.excludes_zero else str(estimate)
+        lines.append((mean.prefix, in_words(mean.quantity), mean.run, str(write_estimate(mean.estimate)), written))
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]  # in columns of the terminal
+    rows = ["  ".join(map(set_cell_size, line, widths)).rstrip() for line in lines]
     about = "Means over the steps of each sentence from the second on, then over sentences."
     return [*rows, *["* the 95 % interval excludes 0"] * bool(differences), about, *comparison.notes]
-
-
-def _interval(estimate: Estimate, sign: str = "") -> str:
-    if estimate.low != estimate.low:  # nan: one sentence has no interval
-        return f"{estimate.value:{sign}.3f}"
-    return f"{estimate.value:{sign}.3f} [{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"

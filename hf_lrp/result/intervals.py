@@ -25,6 +25,27 @@ class Estimate(NamedTuple):
     high: Any
 
 
+class Written(NamedTuple):
+    """An estimate as tables show it, to three digits; a dash for what is not defined."""
+
+    value: str
+    ends: str  # of the interval; empty without one
+    excludes_zero: bool  # by the ends as they are written, so that no mark contradicts them
+
+    def __str__(self) -> str:
+        return f"{self.value} {self.ends}".rstrip()
+
+
+def write_estimate(estimate: Estimate, sign: str = "") -> Written:
+    """Text of an estimate that is floats; sign: "+" for differences, whose plus is written."""
+    if math.isnan(estimate.value):
+        return Written("–", "", False)
+    value, low, high = (f"{round(number, 3) + 0.0:{sign}.3f}" for number in estimate)  # no -0.000
+    if math.isnan(estimate.low):  # one sentence
+        return Written(value, "", False)
+    return Written(value, f"[{low}, {high}]", float(low) > 0 or float(high) < 0)
+
+
 def bootstrap_mean(
     values: np.ndarray, *, draws: int = DRAWS, confidence: float = CONFIDENCE, seed: int = 0
 ) -> Estimate:

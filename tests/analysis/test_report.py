@@ -1,6 +1,7 @@
 """The page of a comparison: self-contained, escaped, and complete."""
 
 import base64
+import dataclasses
 import re
 from html.parser import HTMLParser
 
@@ -9,27 +10,33 @@ import pytest
 from example_run import write_run
 from page_reader import read_page
 
-from hf_lrp.analysis.comparing import compare, measure
+from hf_lrp.analysis.comparing import Difference, compare, measure
 from hf_lrp.analysis.report import Picture, render_report
+from hf_lrp.result.intervals import Estimate
 
 ODD = '<script>alert(1)</script> & "x"'
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
 
 
 class Page(HTMLParser):
-    """Tags with their attributes, and all text."""
+    """Tags with their attributes, all text, and cells of tables as class and text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.text = ""
+        self.cells: list[tuple[str | None, str]] = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
+        if tag == "td":
+            self.cells.append((dict(attrs).get("class"), ""))
 
     def handle_data(self, data):
         self.text += data
+        if self.cells and self.tags[-1][0] in ("td", "span"):
+            self.cells[-1] = (self.cells[-1][0], self.cells[-1][1] + data.strip("\n"))
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +89,35 @@ def test_tables(page):
     assert "Differences to base" in page.text
     assert len(re.findall(r"[+-]\d\.\d{3} \[[+-]\d\.\d{3}, [+-]\d\.\d{3}\]", page.text)) == 4 + 3 + 3
     assert "differ in seed: 0 and 1" in page.text
+
+
+def test_only_differences_beyond_zero_are_marked(tmp_path):
+    runs = [measure(write_run(tmp_path / name, label=name, number=3, prefixes=["reference"]), name) for name in "ab"]
+    comparison = compare(runs)  # the same shares: all differences are 0
+    nan = float("nan")
+    given = {
+        "source_total": Estimate(0.25, 0.125, 0.5),
+        "source_entropy": Estimate(-0.25, -0.5, -0.125),
+        "target_entropy": Estimate(nan, nan, nan),
+        "accuracy": Estimate(0.0002, 0.0001, 0.0003),  # beyond zero, but not in the digits that are shown
+        "Examples": Estimate(0.25, nan, nan),
+        "Instruction": Estimate(0.25, -0.125, 0.5),
+    }
+    made_up = tuple(Difference("b", "a", "reference", name, 3, estimate) for name, estimate in given.items())
+    plain = Page(render_report(comparison, []))
+    marked = Page(render_report(dataclasses.replace(comparison, difference_estimates=made_up), []))
+    expected = [
+        ("clear", "+0.250 [+0.125, +0.500]"),
+        ("clear", "-0.250 [-0.500, -0.125]"),
+        (None, "–"),
+        (None, "+0.000 [+0.000, +0.000]"),
+        (None, "+0.250"),
+        (None, "+0.250 [-0.125, +0.500]"),
+    ]
+    means = 2 * 4  # runs and quantities
+    assert marked.cells[means : means + 6] == expected
+    assert plain.cells[means : means + 4] == [(None, "+0.000 [+0.000, +0.000]")] * 4
+    assert all(mark is None for mark, _ in marked.cells[:means])
 
 
 def test_settings_that_differ_are_marked(page):

@@ -1,9 +1,12 @@
 """`hf-lrp compare` and `hf-lrp figures`: files, messages and refusals."""
 
 import json
+import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
-from example_run import write_run
+from example_run import write_run, write_shards
 from refused_commands import failure, usage_error
 
 from hf_lrp.analysis.folders import folder_names
@@ -98,6 +101,28 @@ class TestCompare:
         assert lines[0].split() == "prefix quantity run mean difference to the first".split()
         assert lines[1].startswith("reference  source contribution") and " one " in lines[1]
         assert len(lines) == 1 + 4 * 2 + 3
+
+    def test_what_is_not_defined_is_a_dash(self, tmp_path, drawn, capsys):
+        """Means are from the second step on, and these translations have one; names are as wide as they are shown."""
+        for seed, name in enumerate(("base", "日本")):
+            write_run(tmp_path / name, seed=seed, number=3, lengths=(4, 1), prefixes=["model"], label=name)
+        assert main(["compare", str(tmp_path / "base"), str(tmp_path / "日本"), "--out", str(tmp_path / "out")]) == 0
+        out = capsys.readouterr().out
+        assert "nan" not in out
+        assert "model   source contribution              base  –\n" in out
+        assert "model   source contribution              日本  –     –\n" in out
+
+    def test_differences_beyond_zero_have_a_star(self, tmp_path, drawn, capsys):
+        run = write_run(tmp_path / "a", number=3, prefixes=["model"])
+        manifest = {name: value for name, value in run.manifest.items() if name not in ("shards", "metrics")}
+        for name, factor in (("near", 1.00001), ("far", 0.5)):
+            sentences = [replace(s, source=s.source * np.float32(factor)) for s in run.sentences("model")]
+            write_shards(tmp_path / name, manifest, [sentences])
+        out = str(tmp_path / "out")
+        assert main(["compare", *(str(tmp_path / name) for name in ("a", "near", "far")), "--out", out]) == 0
+        lines = [line for line in capsys.readouterr().out.splitlines() if "source contribution" in line]
+        assert lines[1].endswith("  +0.000 [+0.000, +0.000]")
+        assert re.search(r"  -0\.\d{3} \[-0\.\d{3}, -0\.\d{3}\] \*$", lines[2])
 
     def test_the_checkpoints_of_a_timeline(self, tmp_path, drawn):
         folder = tmp_path / "base"
