@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 import transformers
+from built_once import built_once
 from tiny_models import EOS, PAD, VOCABULARY
 from transformers import PreTrainedModel
 
@@ -58,6 +59,7 @@ DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
+@built_once
 def tiny_decoder(
     name: str = "llama", *, seed: int = 0, dtype: torch.dtype = torch.float32, **changes: Any
 ) -> PreTrainedModel:

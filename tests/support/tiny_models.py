@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from built_once import built_once
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -111,6 +112,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@built_once
 def tiny_model(
     family: str = "marian", *, seed: int = 0, dtype: torch.dtype = torch.float32, **changes: Any
 ) -> PreTrainedModel:
