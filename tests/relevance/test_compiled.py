@@ -175,11 +175,11 @@ EDITS = [dead_outputs, all_dead, zeros, no_relevance, equal_inputs, *SCALES]
 
 @all_operations
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_corner_cases(level: str, operation: str, edit: Any, seed: int) -> None:
-    tensors = draw(operation, seed, tokens=3, steps=8, inputs=37, outputs=150)
-    edit(tensors)
-    assert_same(operation, tensors)
+def test_corner_cases(level: str, operation: str, edit: Any) -> None:
+    for seed in (1, 2, 3):  # the third without a bias
+        tensors = draw(operation, seed, tokens=3, steps=8, inputs=37, outputs=150)
+        edit(tensors)
+        assert_same(operation, tensors)
 
 
 @all_operations
@@ -197,11 +197,11 @@ def test_denormals(level: str, operation: str) -> None:
 
 
 @pytest.mark.parametrize("operation", ["layer_norm", "rms_norm"])
-@pytest.mark.parametrize("seed", range(4))
-def test_a_norm_stands_one_massive_activation(level: str, operation: str, seed: int) -> None:
-    tensors = draw(operation, seed, tokens=3, steps=5, inputs=300, outputs=1)
-    tensors["x"][:, 7] = 1e4 * (-1) ** seed
-    assert_same(operation, tensors)
+def test_a_norm_stands_one_massive_activation(level: str, operation: str) -> None:
+    for seed in range(4):
+        tensors = draw(operation, seed, tokens=3, steps=5, inputs=300, outputs=1)
+        tensors["x"][:, 7] = 1e4 * (-1) ** seed
+        assert_same(operation, tensors)
 
 
 @pytest.mark.parametrize("inputs", [1, 2, 3])

@@ -30,8 +30,8 @@ from hf_lrp.relevance.modules import UnknownStructure
 from hf_lrp.relevance.propagation import Relevance, propagate
 from hf_lrp.relevance.rules import Rule
 
-AUDIO = ("whisper",)
-TEXT_VARIANTS = [name for name, (family, _) in VARIANTS.items() if family not in AUDIO]
+AUDIO = "whisper"
+TEXT_FAMILIES = [family for family in ALL_FAMILIES if family != AUDIO]
 TARGETS = [torch.cat([random_ids(length, seed=length), torch.tensor([EOS])]) for length in (3, 2)]
 
 all_variants = pytest.mark.parametrize("name", VARIANTS)
@@ -85,11 +85,11 @@ def test_every_supported_family_is_tested() -> None:
     assert {family for family, _ in VARIANTS.values()} == set(ALL_FAMILIES)
 
 
-@all_variants
-def test_shares_of_a_step_sum_to_one_are_not_negative_and_causal(name: str) -> None:
-    model = tiny_variant(name)
+@all_families
+def test_shares_of_a_step_sum_to_one_are_not_negative_and_causal(family: str) -> None:
+    model = tiny_model(family)
     relevance = run(model)
-    positions = model.config.max_source_positions if "whisper" in name else 5
+    positions = model.config.max_source_positions if family == AUDIO else 5
     assert relevance.source.shape == (6, positions) and relevance.decoder.shape == (6, 6)
     total = relevance.source.sum(1) + relevance.decoder.sum(1)
     torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-5)
@@ -98,9 +98,9 @@ def test_shares_of_a_step_sum_to_one_are_not_negative_and_causal(name: str) -> N
     assert bool((relevance.source.sum(1) > 0).all()) and bool((relevance.decoder.sum(1) > 0).all())
 
 
-@all_variants
-def test_later_prefix_tokens_make_no_difference(name: str) -> None:
-    model = tiny_variant(name, dtype=torch.float64)
+@all_families
+def test_later_prefix_tokens_make_no_difference(family: str) -> None:
+    model = tiny_model(family, dtype=torch.float64)
     decoder = decoder_inputs(model)
     changed = torch.cat([decoder[:3], random_ids(3, seed=9)])
     full, other = run(model, decoder=decoder), run(model, decoder=changed)
@@ -138,10 +138,10 @@ def test_equals_the_slow_propagation(name: str, rule: Rule) -> None:
     assert float((relevance.decoder - slow_decoder).abs().max()) < 1e-7 * magnitude
 
 
-@pytest.mark.parametrize("name", TEXT_VARIANTS)
+@pytest.mark.parametrize("family", TEXT_FAMILIES)
 @pytest.mark.parametrize("prefix", ["reference", "model"])
-def test_a_padded_batch_gives_what_single_sentences_give(name: str, prefix: str) -> None:
-    model = tiny_variant(name)
+def test_a_padded_batch_gives_what_single_sentences_give(family: str, prefix: str) -> None:
+    model = tiny_model(family)
     sources = source_pair(model)
     pad: Any = model.config.pad_token_id
     ids = nn.utils.rnn.pad_sequence(sources, batch_first=True, padding_value=pad)
@@ -158,10 +158,9 @@ def test_a_padded_batch_gives_what_single_sentences_give(name: str, prefix: str)
         assert_close(together, alone, 1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name, (family, _) in VARIANTS.items() if family in AUDIO])
 @pytest.mark.parametrize("prefix", ["reference", "model"])
-def test_a_batch_of_recordings_gives_what_single_ones_give(name: str, prefix: str) -> None:
-    model = tiny_variant(name)
+def test_a_batch_of_recordings_gives_what_single_ones_give(prefix: str) -> None:
+    model = tiny_model(AUDIO)
     sources = source_pair(model)["input_features"]
     options: list[dict[str, Any]] = [{"target": target} for target in TARGETS]
     batch_options: dict[str, Any] = {"target": TARGETS}
@@ -220,9 +219,11 @@ PREDICTIONS: dict[str, Any] = {
 }
 
 
-@all_families
-@pytest.mark.parametrize("prefix", ["reference", "random"])
-@pytest.mark.parametrize("predict", PREDICTIONS)
+@pytest.mark.parametrize(
+    ("family", "prefix", "predict"),
+    [("marian", prefix, predict) for prefix in ("reference", "random") for predict in PREDICTIONS]
+    + [(family, "random", "pairs") for family in ALL_FAMILIES if family != "marian"],
+)
 def test_given_prefixes_and_predictions(family: str, prefix: str, predict: str) -> None:
     targets = TARGETS if prefix == "reference" else TARGETS[::-1]
     wanted = PREDICTIONS[predict]
@@ -257,13 +258,13 @@ def assert_shares(result: Contributions) -> None:
     assert bool((result.start > 0).all())
 
 
-@all_variants
-def test_attention_implementations_agree(name: str) -> None:
-    model = tiny_variant(name)
+@all_families
+def test_attention_implementations_agree(family: str) -> None:
+    model = tiny_model(family)
     model.set_attn_implementation("eager")
     eager = run(model)
     if not model._supports_sdpa:
-        assert model.config.model_type == "fsmt"  # the only one that has no other implementation
+        assert family == "fsmt"  # the only one that has no other implementation
         return
     model.set_attn_implementation("sdpa")
     sdpa = run(model)
