@@ -6,17 +6,17 @@ from hf_lrp.lazy import lazy_names
 from hf_lrp.version import __version__
 
 if TYPE_CHECKING:
-    from hf_lrp.explaining.explain import explain, explain_prefixes
-    from hf_lrp.explaining.loading import load
-    from hf_lrp.explaining.prompts import Prompt
-    from hf_lrp.relevance.families import Family, register_family
+    from hf_lrp.explainer import explain, explain_prefixes
+    from hf_lrp.inputs.prompts import Prompt
+    from hf_lrp.models.families import Family, register_family
+    from hf_lrp.models.loading import load
     from hf_lrp.relevance.modules import UnknownStructure
     from hf_lrp.relevance.patching import patched
     from hf_lrp.relevance.rules import AlphaBeta, Epsilon, Gamma
-    from hf_lrp.result.collection import ContributionsList
-    from hf_lrp.result.comparison import Comparison
-    from hf_lrp.result.contributions import Contributions
-    from hf_lrp.result.spans import Span
+    from hf_lrp.results.collection import ContributionsList
+    from hf_lrp.results.comparison import Comparison
+    from hf_lrp.results.contributions import Contributions
+    from hf_lrp.results.spans import Span
 
 __all__ = [
     "AlphaBeta",
@@ -40,20 +40,20 @@ __all__ = [
 # Imported on first use, with torch and transformers: the command line answers --help without them.
 _MODULES = {
     "AlphaBeta": "relevance.rules",
-    "Comparison": "result.comparison",
-    "Contributions": "result.contributions",
-    "ContributionsList": "result.collection",
+    "Comparison": "results.comparison",
+    "Contributions": "results.contributions",
+    "ContributionsList": "results.collection",
     "Epsilon": "relevance.rules",
-    "Family": "relevance.families",
+    "Family": "models.families",
     "Gamma": "relevance.rules",
-    "Prompt": "explaining.prompts",
-    "Span": "result.spans",
+    "Prompt": "inputs.prompts",
+    "Span": "results.spans",
     "UnknownStructure": "relevance.modules",
-    "explain": "explaining.explain",
-    "explain_prefixes": "explaining.explain",
-    "load": "explaining.loading",
+    "explain": "explainer",
+    "explain_prefixes": "explainer",
+    "load": "models.loading",
     "patched": "relevance.patching",
-    "register_family": "relevance.families",
+    "register_family": "models.families",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

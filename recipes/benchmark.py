@@ -48,7 +48,7 @@ from transformers import (
 
 from hf_lrp import explain
 from hf_lrp.data.files import write_atomically
-from hf_lrp.explaining.environment import describe_environment
+from hf_lrp.environment import describe_environment
 
 VOCABULARY = 32_000
 

@@ -21,10 +21,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from hf_lrp import explain, explain_prefixes
-from hf_lrp.analysis import evaluate
-from hf_lrp.analysis.run.store import Run
+from hf_lrp.corpus import evaluate
+from hf_lrp.corpus.run import Run
 from hf_lrp.data.pairs import load_pairs
-from hf_lrp.explaining.loading import load
+from hf_lrp.models.loading import load
 from hf_lrp.relevance import compiled
 
 SENTENCES = 20

@@ -42,18 +42,18 @@ from transformers import (
     TrainerControl,
 )
 
-from hf_lrp.data.configs import IGNORED_LABEL
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.pairs import load_pairs
-from hf_lrp.explaining.loading import load_checkpoint
+from hf_lrp.models.configs import IGNORED_LABEL
+from hf_lrp.models.loading import load_checkpoint
 from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import TokenBudgetBatchSampler, collate
 from hf_lrp.training.encoding import encode_pairs
-from hf_lrp.training.minimum_risk import MinimumRiskSettings, minimum_risk_step
-from hf_lrp.training.minimum_risk_arguments import MinimumRiskTrainingArguments
-from hf_lrp.training.minimum_risk_trainer import MinimumRiskTrainer
+from hf_lrp.training.minimum_risk.arguments import MinimumRiskTrainingArguments
+from hf_lrp.training.minimum_risk.loss import MinimumRiskSettings, minimum_risk_step
+from hf_lrp.training.minimum_risk.risks import negative_sentence_bleu
+from hf_lrp.training.minimum_risk.trainer import MinimumRiskTrainer
 from hf_lrp.training.monitoring import ContributionCallback
-from hf_lrp.training.risks import negative_sentence_bleu
 from hf_lrp.training.tokenization import translation_config
 from hf_lrp.training.trainer import TranslationTrainer
 

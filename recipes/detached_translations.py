@@ -25,17 +25,17 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_lrp import Contributions, explain
-from hf_lrp.analysis.calibration import Calibration, calibrate
-from hf_lrp.analysis.run.journal import Journal
-from hf_lrp.analysis.scoring import THRESHOLD
+from hf_lrp.corpus.calibration import Calibration, calibrate
+from hf_lrp.corpus.journal import Journal
+from hf_lrp.corpus.scoring import THRESHOLD
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.pairs import load_pairs, nested_subset
-from hf_lrp.data.vocabulary import Vocabulary
-from hf_lrp.explaining.inputs import read_sources
-from hf_lrp.explaining.loading import load_checkpoint
-from hf_lrp.explaining.prefixes import DecoderPrompts, generate_targets
-from hf_lrp.result.intervals import CONFIDENCE, DRAWS, Estimate
-from hf_lrp.result.look import FAINT, PAGE, new_figure, printed_look
+from hf_lrp.inputs.ids import read_sources
+from hf_lrp.inputs.prefixes import DecoderPrompts, generate_targets
+from hf_lrp.models.loading import load_checkpoint
+from hf_lrp.models.vocabulary import Vocabulary
+from hf_lrp.pictures.look import FAINT, PAGE, new_figure, printed_look
+from hf_lrp.results.intervals import CONFIDENCE, DRAWS, Estimate
 
 BATCH = 16  # sentences that are translated together
 # What is told apart: the translations that should have the lower scores, and the others.

@@ -20,7 +20,7 @@ from train import BEAMS, prepare_data, score
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, PreTrainedModel, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
-from hf_lrp.data.checkpoints import last_whole_checkpoint
+from hf_lrp.models.checkpoints import last_whole_checkpoint
 
 LONGEST = 128  # tokens, far above what the data has
 

@@ -33,17 +33,17 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from hf_lrp import Contributions, Prompt, explain, load
-from hf_lrp.analysis.figures import write_figure
-from hf_lrp.analysis.figures.charts import Chart, Curve, Panel, describe_bands
-from hf_lrp.analysis.measures.metrics import BINS, bin_positions
-from hf_lrp.analysis.run.journal import Journal
-from hf_lrp.analysis.run.settings import hash_weights
+from hf_lrp.corpus.journal import Journal
+from hf_lrp.corpus.measures import BINS, bin_positions
+from hf_lrp.corpus.settings import hash_weights
 from hf_lrp.data.json_files import write_json
 from hf_lrp.data.pairs import hold_out, load_pairs
-from hf_lrp.data.vocabulary import Vocabulary
-from hf_lrp.explaining.prompted import read_prompted
-from hf_lrp.result.intervals import Estimate, bootstrap_mean
-from hf_lrp.result.quantities import from_second_step, mean_over_steps
+from hf_lrp.kinds.decoder_only import read_prompted
+from hf_lrp.models.vocabulary import Vocabulary
+from hf_lrp.pictures.charts import Chart, Curve, Panel, describe_bands
+from hf_lrp.pictures.figures import write_figure
+from hf_lrp.results.intervals import Estimate, bootstrap_mean
+from hf_lrp.results.quantities import from_second_step, mean_over_steps
 from hf_lrp.training.scores import corpus_scores
 
 INSTRUCTION = "Translate from English to French."

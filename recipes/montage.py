@@ -21,20 +21,20 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from hf_lrp import Contributions, ContributionsList
-from hf_lrp.analysis.comparing import WORDS
-from hf_lrp.analysis.figures import draw
-from hf_lrp.analysis.figures.charts import Chart, Curve, Kind, Panel
-from hf_lrp.analysis.figures.run_charts import AXES
-from hf_lrp.analysis.figures.training_charts import charts_of_timeline
-from hf_lrp.analysis.measures.metrics import DIVERGENCE
-from hf_lrp.analysis.measures.stages import Stages
-from hf_lrp.analysis.run.summarizing import QUANTITIES
-from hf_lrp.analysis.timeline import CHANGE, STAGED, Timeline
+from hf_lrp.corpus.measures import DIVERGENCE
+from hf_lrp.corpus.run_charts import AXES
+from hf_lrp.corpus.run_comparison import WORDS
+from hf_lrp.corpus.stages import Stages
+from hf_lrp.corpus.summarizing import QUANTITIES
+from hf_lrp.corpus.timeline import CHANGE, STAGED, Timeline
+from hf_lrp.corpus.training_charts import charts_of_timeline
 from hf_lrp.data.files import write_atomically
-from hf_lrp.result.intervals import Estimate
-from hf_lrp.result.look import printed_look
-from hf_lrp.result.spans import Span
-from hf_lrp.result.words import group_words
+from hf_lrp.models.words import group_words
+from hf_lrp.pictures.charts import Chart, Curve, Kind, Panel
+from hf_lrp.pictures.figures import draw
+from hf_lrp.pictures.look import printed_look
+from hf_lrp.results.intervals import Estimate
+from hf_lrp.results.spans import Span
 
 ENGLISH = ["▁He", "▁for", "got", "▁his", "▁umbrella", "▁in", "▁the", "▁red", "▁car", ".", "</s>"]
 FRENCH = ["▁Il", "▁a", "▁oublié", "▁son", "▁para", "pluie", "▁dans", "▁la", "▁voiture", "▁rouge", ".", "</s>"]

@@ -34,7 +34,7 @@ from study_results import CHECKPOINT, LABELS, KeptResults
 from toy_corpus import toy_pairs
 from train import prepare_data, read_config, with_settings, write_tokenizer
 
-from hf_lrp.analysis.run.store import Run
+from hf_lrp.corpus.run import Run
 from hf_lrp.data.files import write_atomically
 
 RECIPES = Path(__file__).parent

@@ -13,13 +13,13 @@ from claims.reading import read_curves, read_training
 from study import BASE, MINIMUM_RISK
 from study_results import LABELS, KeptResults
 
-from hf_lrp.analysis.comparing import WORDS
-from hf_lrp.analysis.figures import write_figure
-from hf_lrp.analysis.figures.charts import Chart, Curve, Panel, Stage, describe_bands
-from hf_lrp.analysis.figures.run_charts import AXES
-from hf_lrp.analysis.measures.metrics import BINS, DIVERGENCE, bin_positions
-from hf_lrp.analysis.measures.stages import find_stages
-from hf_lrp.result.intervals import Estimate, bootstrap_mean
+from hf_lrp.corpus.measures import BINS, DIVERGENCE, bin_positions
+from hf_lrp.corpus.run_charts import AXES
+from hf_lrp.corpus.run_comparison import WORDS
+from hf_lrp.corpus.stages import find_stages
+from hf_lrp.pictures.charts import Chart, Curve, Panel, Stage, describe_bands
+from hf_lrp.pictures.figures import write_figure
+from hf_lrp.results.intervals import Estimate, bootstrap_mean
 
 PREFIXES = ("reference", "model", "random")
 SERIES = ("source_total", "source_entropy", "target_entropy")

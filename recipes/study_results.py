@@ -29,7 +29,7 @@ from claims import (
 from claims.convergence import FEWEST
 from study import BASE, MINIMUM_RISK, Corpus, Training
 
-from hf_lrp.analysis.run.store import Run
+from hf_lrp.corpus.run import Run
 from hf_lrp.data.json_files import read_json, write_json
 
 LABELS = {

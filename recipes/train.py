@@ -29,8 +29,8 @@ from transformers import (
     set_seed,
 )
 
-from hf_lrp.data.checkpoints import whole_checkpoints
 from hf_lrp.data.files import write_atomically
+from hf_lrp.models.checkpoints import whole_checkpoints
 from hf_lrp.training import (
     ContributionCallback,
     MinimumRiskTrainer,

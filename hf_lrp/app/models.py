@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hf_lrp.explaining.loading import CheckpointError, load_checkpoint, set_languages
+from hf_lrp.models.loading import CheckpointError, load_checkpoint, set_languages
 
 if TYPE_CHECKING:
     import torch

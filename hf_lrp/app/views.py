@@ -9,10 +9,10 @@ from threading import Lock
 from typing import TypeAlias
 
 from hf_lrp.data.visible import markup
-from hf_lrp.result.collection import ContributionsList
-from hf_lrp.result.comparison import Comparison
-from hf_lrp.result.contributions import Contributions
-from hf_lrp.result.exporting import numbers_of, picture_of
+from hf_lrp.results.collection import ContributionsList
+from hf_lrp.results.comparison import Comparison
+from hf_lrp.results.contributions import Contributions
+from hf_lrp.results.exporting import numbers_of, picture_of
 
 View: TypeAlias = Contributions | Comparison | ContributionsList
 

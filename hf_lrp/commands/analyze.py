@@ -24,7 +24,7 @@ from hf_lrp.commands.loading import (
 from hf_lrp.data.visible import visible
 
 if TYPE_CHECKING:
-    from hf_lrp.analysis import Run
+    from hf_lrp.corpus import Run
 
 EXAMPLES = """
   hf-lrp analyze --data pairs.tsv --out runs/embedded
@@ -70,10 +70,10 @@ def run(args: argparse.Namespace) -> None:
     if args.num_beams is not None and "model" not in args.prefix:
         args.usage_error("--num-beams is for --prefix model")
     require_folder(args.out)
-    from hf_lrp.analysis import evaluate
-    from hf_lrp.analysis.run.evaluating import require_settings
-    from hf_lrp.analysis.run.scheduling import this_process
-    from hf_lrp.explaining.loading import quiet_transformers
+    from hf_lrp.corpus import evaluate
+    from hf_lrp.corpus.evaluating import require_settings
+    from hf_lrp.corpus.processes import this_process
+    from hf_lrp.models.loading import quiet_transformers
 
     options, state = evaluation_options(args), this_process()
     prompt = options["prompt"]
@@ -111,7 +111,7 @@ def _show(run: Run) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from hf_lrp.analysis.run.summarizing import part_of
+    from hf_lrp.corpus.summarizing import part_of
 
     lengths = "mixed lengths" if run.lengths is None else "{} source and {} target tokens".format(*run.lengths)
     console = Console(highlight=False)

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
     from hf_lrp.app.layout import import_gradio
     from hf_lrp.app.models import Models
     from hf_lrp.app.serving import require_free, serve
-    from hf_lrp.explaining.loading import quiet_transformers
+    from hf_lrp.models.loading import quiet_transformers
 
     import_gradio()
     require_free(args.host, args.port)

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
     for folder in args.folders:
         if not folder.is_dir():
             raise NotADirectoryError(f"there is no folder {folder}")
-    from hf_lrp.data.checkpoints import latest_checkpoints
+    from hf_lrp.models.checkpoints import latest_checkpoints
     from hf_lrp.training.averaging import average_checkpoints
 
     checkpoints = args.folders

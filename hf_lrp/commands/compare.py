@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hf_lrp.commands.given_runs import add_run_arguments, read_given
 
 if TYPE_CHECKING:
-    from hf_lrp.analysis.comparing import Comparison
+    from hf_lrp.corpus.run_comparison import Comparison
 
 EXAMPLES = """
   hf-lrp compare runs/baseline runs/dropout runs/mrt --out comparison
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
     given = read_given(args)
     if not given.runs and len(given.timelines) > 1:
         args.usage_error("the checkpoints of one timeline can be compared: give one, or runs")
-    from hf_lrp.analysis.folders import compare_folders
+    from hf_lrp.corpus.folders import compare_folders
 
     comparison = compare_folders(given, args.out, growth=args.growth, progress=sys.stderr.isatty())
     for name in ("means.csv", "differences.csv", "comparison.json", "report.html", "figures"):
@@ -44,9 +44,9 @@ def _table(comparison: Comparison) -> list[str]:
     """Lines with the mean of each run, and its difference to the first."""
     from rich.cells import cell_len, set_cell_size
 
-    from hf_lrp.analysis.comparing import in_words
-    from hf_lrp.analysis.run.manifest import PREFIXES
-    from hf_lrp.result.intervals import write_estimate
+    from hf_lrp.corpus.manifest import PREFIXES
+    from hf_lrp.corpus.run_comparison import in_words
+    from hf_lrp.results.intervals import write_estimate
 
     differences = {(item.prefix, item.quantity, item.run): item for item in comparison.difference_estimates}
     lines = [("prefix", "quantity", "run", "mean", "difference to the first" if differences else "")]

@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from hf_lrp.commands.outputs import Outputs, show
-from hf_lrp.explaining.written import written_texts
+from hf_lrp.results.written import written_texts
 
 EXAMPLES = """
   hf-lrp demo
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> None:
     outputs = Outputs(1, html=str(page), png=str(picture))
     outputs.prepare()
     from hf_lrp import explain
-    from hf_lrp.explaining.loading import load_checkpoint, quiet_transformers
+    from hf_lrp.models.loading import load_checkpoint, quiet_transformers
 
     with quiet_transformers(unless=args.debug):
         model, tokenizer = load_checkpoint()

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Print a line for each."""
-    from hf_lrp.explaining.environment import describe_environment
+    from hf_lrp.environment import describe_environment
 
     described = describe_environment()
     width = max(map(len, described))

@@ -25,10 +25,10 @@ from hf_lrp.commands.arguments import (
 from hf_lrp.commands.loading import generate_options, load_model, read_device, read_prompt, read_rule
 from hf_lrp.commands.outputs import Outputs, show
 from hf_lrp.data.files import STANDARD_STREAM, read_sentences
-from hf_lrp.explaining.written import written_texts
+from hf_lrp.results.written import written_texts
 
 if TYPE_CHECKING:
-    from hf_lrp.analysis.calibration import Calibration
+    from hf_lrp.corpus.calibration import Calibration
 
 EXAMPLES = """
   hf-lrp explain --source 'Where is the station?'
@@ -133,14 +133,14 @@ def run(args: argparse.Namespace) -> None:
     calibration = _read_calibration(args)
     outputs.prepare()
     from hf_lrp import ContributionsList, explain
-    from hf_lrp.explaining.loading import quiet_transformers
+    from hf_lrp.models.loading import quiet_transformers
 
     rule, device = read_rule(args), read_device(args)
     with quiet_transformers(unless=args.debug):
         model, tokenizer = load_model(args, args.model, device)
         if calibration is not None:
-            from hf_lrp.analysis.calibration import require_own
-            from hf_lrp.explaining.prompted import prompt_for_corpus
+            from hf_lrp.corpus.calibration import require_own
+            from hf_lrp.kinds.decoder_only import prompt_for_corpus
 
             require_own(calibration, model, prompt_for_corpus(model, tokenizer, prompt))
         results = explain(
@@ -223,7 +223,7 @@ def _read_calibration(args: argparse.Namespace) -> Calibration | None:
         args.usage_error("--calibration is for the page: give --html too")
     if args.start_token == "keep" or args.rule != ("alphabeta", (1.0, 0.0)):
         args.usage_error("--calibration is of shares without the start token, with the default rule: leave others out")
-    from hf_lrp.analysis.calibration import Calibration
+    from hf_lrp.corpus.calibration import Calibration
 
     return Calibration.load(args.calibration)
 

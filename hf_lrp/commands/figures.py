@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Draw, and say where the figures are."""
     given = read_given(args)
-    from hf_lrp.analysis.folders import draw_folders
+    from hf_lrp.corpus.folders import draw_folders
 
     for figure in draw_folders(given, args.out, growth=args.growth, progress=sys.stderr.isatty()):
         print(f"wrote {args.out / figure.name} (.pdf .svg .png .csv)", file=sys.stderr)

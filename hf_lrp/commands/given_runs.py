@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hf_lrp.commands.loading import require_folder
 
 if TYPE_CHECKING:
-    from hf_lrp.analysis.folders import Given
+    from hf_lrp.corpus.folders import Given
 
 
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +36,8 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 def read_given(args: argparse.Namespace) -> Given:
     """Read all runs and timelines, with a progress bar in a terminal; raises where they cannot be drawn together."""
     require_folder(args.out)
-    from hf_lrp.analysis.folders import read_folders
-    from hf_lrp.analysis.timeline import is_timeline
+    from hf_lrp.corpus.folders import read_folders
+    from hf_lrp.corpus.timeline import is_timeline
 
     runs = sum(not is_timeline(folder) for folder in args.folders)
     if args.growth and runs < 2:

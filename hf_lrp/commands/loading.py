@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from hf_lrp.explaining.prompts import Prompt
+    from hf_lrp.inputs.prompts import Prompt
     from hf_lrp.relevance.rules import Rule
 
 
@@ -50,7 +50,7 @@ def read_prompt(args: argparse.Namespace) -> Prompt | None:
     parts = dict(args.part or ())
     if len(parts) < len(args.part or ()):
         args.usage_error("--part names a part twice")
-    from hf_lrp.explaining.prompts import Prompt
+    from hf_lrp.inputs.prompts import Prompt
 
     try:
         return Prompt(_read_template(args.prompt), {name: _read_text(text) for name, text in parts.items()})
@@ -88,7 +88,7 @@ def load_model(
     args: argparse.Namespace, name: str | Path | None, device: torch.device
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A model on a device, in float32, and its tokenizer."""
-    from hf_lrp.explaining.loading import load_checkpoint
+    from hf_lrp.models.loading import load_checkpoint
 
     model, tokenizer = load_checkpoint(name, args.source_lang, args.target_lang)
     model.to(device)  # type: ignore[arg-type]

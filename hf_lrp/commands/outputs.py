@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 from hf_lrp.data.files import STANDARD_STREAM, prepare_destination, write_atomically
 from hf_lrp.data.visible import visible
-from hf_lrp.result.exporting import numbers_of, picture_of
+from hf_lrp.results.exporting import numbers_of, picture_of
 
 if TYPE_CHECKING:
-    from hf_lrp.analysis.calibration import Calibration
-    from hf_lrp.result.contributions import Contributions
+    from hf_lrp.corpus.calibration import Calibration
+    from hf_lrp.results.contributions import Contributions
 
 _TARGET_NAMES = {"model": "translation", "reference": "target", "random": "prefix"}
 
@@ -100,7 +100,7 @@ class Outputs:
             calibration: what is usual, for the page.
         """
         if self.html is not None:
-            from hf_lrp.result.html import write_page
+            from hf_lrp.pages.page import write_page
 
             write_page(self.html, results if on_page is None else on_page, calibration=calibration)
         for contributions, png in zip(results, self.png, strict=False):

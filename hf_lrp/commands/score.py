@@ -18,7 +18,7 @@ from hf_lrp.commands.loading import generate_options, load_data, load_model, rea
 from hf_lrp.data.files import prepare_destination, read_sentences
 
 if TYPE_CHECKING:
-    from hf_lrp.analysis.calibration import Calibration
+    from hf_lrp.corpus.calibration import Calibration
 
 EXAMPLES = """
   hf-lrp score Helsinki-NLP/opus-mt-en-de --data pairs.tsv --out scores.tsv
@@ -75,8 +75,8 @@ def run(args: argparse.Namespace) -> None:
             prepare_destination(path)
     table = load_data(args)
     pairs = list(zip(table["source"], table["target"], strict=True))
-    from hf_lrp.analysis.scoring import score_corpus
-    from hf_lrp.explaining.loading import quiet_transformers
+    from hf_lrp.corpus.scoring import score_corpus
+    from hf_lrp.models.loading import quiet_transformers
 
     calibration, device, prompt = _read_calibration(args), read_device(args), read_prompt(args)
     with quiet_transformers(unless=args.debug):
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _read_calibration(args: argparse.Namespace) -> Calibration | list[str] | None:
-    from hf_lrp.analysis.calibration import Calibration
+    from hf_lrp.corpus.calibration import Calibration
 
     if args.calibration is None:
         return None

@@ -17,7 +17,7 @@ from hf_lrp.commands.arguments import PREFIXES, add_data, add_evaluation, add_se
 from hf_lrp.commands.loading import evaluation_options, load_data, load_model, read_device, require_folder
 
 if TYPE_CHECKING:
-    from hf_lrp.analysis.timeline import Timeline
+    from hf_lrp.corpus.timeline import Timeline
 
 EXAMPLES = """
   hf-lrp timeline runs/base --data test.tsv --out timelines/base
@@ -65,9 +65,9 @@ def run(args: argparse.Namespace) -> None:
     if args.num_beams is not None and args.prefix != "model":
         args.usage_error("--num-beams is for --prefix model")
     require_folder(args.out)
-    from hf_lrp.analysis.run.scheduling import this_process
-    from hf_lrp.analysis.timeline import evaluate_timeline, find_checkpoints
-    from hf_lrp.explaining.loading import quiet_transformers
+    from hf_lrp.corpus.processes import this_process
+    from hf_lrp.corpus.timeline import evaluate_timeline, find_checkpoints
+    from hf_lrp.models.loading import quiet_transformers
 
     options, checkpoints = evaluation_options(args), find_checkpoints(args.folders)
     state = this_process()

@@ -1,6 +1,6 @@
 """How relevance goes back through the parts of a layer: attention, feed-forward, and the residual around each.
 
-Blocks are built from the description of a model family (`hf_lrp.relevance.families`); they hold a model's own
+Blocks are built from the description of a model family (`hf_lrp.models.families`); they hold a model's own
 modules, which must have been exchanged for their counterparts before relevance can pass.
 """
 

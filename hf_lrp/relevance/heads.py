@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from hf_lrp.models.families import NormKind, Pairs
 from hf_lrp.relevance import operations
-from hf_lrp.relevance.families import NormKind, Pairs
 from hf_lrp.relevance.modules import Tape, Window, norm_eps
 from hf_lrp.relevance.operations import Rotation
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from hf_lrp.models.families import HOW_TO, Family, family_of
 from hf_lrp.relevance.blocks import Attention, FrontEnd, Layer, Leak, require_equal
-from hf_lrp.relevance.families import HOW_TO, Family, family_of
 from hf_lrp.relevance.modules import Recorded, RelevanceConv1d, RelevanceLayer, RelevanceLinear, Tape, Window
 from hf_lrp.relevance.reading import LINEARS, NORMS, find, has, read_layer
 

@@ -13,6 +13,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from hf_lrp.models.weights import REMEDY, require_plain_weights
 from hf_lrp.relevance.modules import (
     Recorded,
     RelevanceConv1d,
@@ -23,7 +24,6 @@ from hf_lrp.relevance.modules import (
 )
 from hf_lrp.relevance.network import Network, read_network
 from hf_lrp.relevance.rules import AlphaBeta, Rule
-from hf_lrp.relevance.weights import REMEDY, require_plain_weights
 
 _lock = threading.RLock()
 _holders: WeakKeyDictionary[nn.Module, set[object]] = WeakKeyDictionary()

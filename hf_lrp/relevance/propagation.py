@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
+from hf_lrp.models.weights import not_finite
 from hf_lrp.relevance import operations
 from hf_lrp.relevance.blocks import Leak
 from hf_lrp.relevance.modules import Tape, Window, checked_together
 from hf_lrp.relevance.network import Network, Stack, widths
 from hf_lrp.relevance.patching import PatchedModel
-from hf_lrp.relevance.weights import not_finite
 
 
 @dataclass(frozen=True)

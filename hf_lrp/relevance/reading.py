@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from hf_lrp.models.families import Family
 from hf_lrp.relevance.blocks import Attention, Branch, FeedForward, Layer, Residual
-from hf_lrp.relevance.families import Family
 from hf_lrp.relevance.heads import HeadNorm, HeadStates, Projection, Rotary
 from hf_lrp.relevance.modules import (
     Recorded,

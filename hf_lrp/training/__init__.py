@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 from hf_lrp.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from hf_lrp.data.checkpoints import last_whole_checkpoint, latest_checkpoints
     from hf_lrp.data.pairs import hold_out, load_pairs, nested_subset
+    from hf_lrp.models.checkpoints import last_whole_checkpoint, latest_checkpoints
     from hf_lrp.training.arguments import TranslationTrainingArguments
     from hf_lrp.training.averaging import average_checkpoints
     from hf_lrp.training.encoding import encode_pairs
-    from hf_lrp.training.minimum_risk_arguments import MinimumRiskTrainingArguments
-    from hf_lrp.training.minimum_risk_trainer import MinimumRiskTrainer
+    from hf_lrp.training.minimum_risk.arguments import MinimumRiskTrainingArguments
+    from hf_lrp.training.minimum_risk.risks import Risk, TextRisk, negative_sentence_bleu
+    from hf_lrp.training.minimum_risk.trainer import MinimumRiskTrainer
     from hf_lrp.training.monitoring import ContributionCallback
-    from hf_lrp.training.risks import Risk, TextRisk, negative_sentence_bleu
     from hf_lrp.training.scores import TranslationScores
     from hf_lrp.training.tokenization import train_tokenizer, translation_config
     from hf_lrp.training.trainer import TranslationTrainer, is_finished
@@ -43,10 +43,10 @@ __all__ = [
 # Imported on first use, with torch and transformers.
 _MODULES = {
     "ContributionCallback": "training.monitoring",
-    "MinimumRiskTrainer": "training.minimum_risk_trainer",
-    "MinimumRiskTrainingArguments": "training.minimum_risk_arguments",
-    "Risk": "training.risks",
-    "TextRisk": "training.risks",
+    "MinimumRiskTrainer": "training.minimum_risk.trainer",
+    "MinimumRiskTrainingArguments": "training.minimum_risk.arguments",
+    "Risk": "training.minimum_risk.risks",
+    "TextRisk": "training.minimum_risk.risks",
     "TranslationScores": "training.scores",
     "TranslationTrainer": "training.trainer",
     "TranslationTrainingArguments": "training.arguments",
@@ -54,10 +54,10 @@ _MODULES = {
     "encode_pairs": "training.encoding",
     "hold_out": "data.pairs",
     "is_finished": "training.trainer",
-    "last_whole_checkpoint": "data.checkpoints",
-    "latest_checkpoints": "data.checkpoints",
+    "last_whole_checkpoint": "models.checkpoints",
+    "latest_checkpoints": "models.checkpoints",
     "load_pairs": "data.pairs",
-    "negative_sentence_bleu": "training.risks",
+    "negative_sentence_bleu": "training.minimum_risk.risks",
     "nested_subset": "data.pairs",
     "train_tokenizer": "training.tokenization",
     "translation_config": "training.tokenization",

@@ -15,8 +15,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from hf_lrp.data.checkpoints import TRAINER_STATE
 from hf_lrp.data.json_files import read_json
+from hf_lrp.models.checkpoints import TRAINER_STATE
 
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _COPIED = {".json", ".txt", ".model", ".spm", ".jinja"}  # configurations and tokenizers, but no state of training

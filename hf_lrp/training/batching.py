@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from hf_lrp.data.configs import IGNORED_LABEL
+from hf_lrp.models.configs import IGNORED_LABEL
 
 PADDED_FACTOR = 1.2  # a micro-batch has up to this many times its budget of source tokens if padding counts,
 TARGET_FACTOR = 1.6  # and up to this many times as many target tokens, padding included

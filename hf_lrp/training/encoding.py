@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from hf_lrp.data.fingerprints import tokenizer_fingerprint
 from hf_lrp.data.mapping import map_table
 from hf_lrp.data.pairs import COLUMNS
 from hf_lrp.data.reading import as_number, digest, import_datasets, is_stream
+from hf_lrp.models.fingerprints import tokenizer_fingerprint
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset

@@ -9,8 +9,8 @@ from torch.utils.data import IterableDataset
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from hf_lrp.data.configs import IGNORED_LABEL
 from hf_lrp.data.reading import import_datasets, numbered, two_columns
+from hf_lrp.models.configs import IGNORED_LABEL
 from hf_lrp.training.encoding import encode_pairs, example_features
 
 logger = logging.get_logger(__name__)

@@ -14,10 +14,10 @@ import torch
 from transformers import PreTrainedModel, TrainerCallback
 
 from hf_lrp.data.files import write_atomically
-from hf_lrp.explaining.adapters import merge_adapters
-from hf_lrp.explaining.explain import explain
-from hf_lrp.result.contributions import Contributions
-from hf_lrp.training.candidates import evaluating
+from hf_lrp.explainer import explain
+from hf_lrp.models.adapters import merge_adapters
+from hf_lrp.results.contributions import Contributions
+from hf_lrp.training.minimum_risk.candidates import evaluating
 from hf_lrp.training.sharding import require_whole_parameters
 
 Prefix = Literal["reference", "model", "random"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from transformers import EvalPrediction, PreTrainedTokenizerBase
 
-from hf_lrp.data.configs import IGNORED_LABEL
+from hf_lrp.models.configs import IGNORED_LABEL
 
 
 def corpus_scores(translations: Sequence[str], references: Sequence[str]) -> dict[str, Any]:

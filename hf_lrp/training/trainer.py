@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Seq2SeqTrainer, TrainerCallback, TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput, TrainOutput
 
-from hf_lrp.data.checkpoints import (
+from hf_lrp.models.checkpoints import (
     TRAINER_STATE,
     delete_old_checkpoints,
     is_whole,
@@ -22,7 +22,7 @@ from hf_lrp.data.checkpoints import (
     mark_incomplete,
     mark_whole,
 )
-from hf_lrp.data.configs import IGNORED_LABEL, generation_config_of, position_limit, require_start_token
+from hf_lrp.models.configs import IGNORED_LABEL, generation_config_of, position_limit, require_start_token
 from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import TokenBudgetBatchSampler, collate, shift_right
 from hf_lrp.training.card import write_model_card

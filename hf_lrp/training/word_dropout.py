@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_lrp.data.configs import IGNORED_LABEL, vocabulary_sizes
-from hf_lrp.data.vocabulary import Side
+from hf_lrp.models.configs import IGNORED_LABEL, vocabulary_sizes
+from hf_lrp.models.vocabulary import Side
 from hf_lrp.training.arguments import TranslationTrainingArguments
 
 _INCREMENT, _FACTORS = 0x9E3779B97F4A7C15, (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # of SplitMix64

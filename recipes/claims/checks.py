@@ -11,7 +11,7 @@ from claims.reading import as_results, check_same_sentences, read_curves, read_t
 from claims.results import Results
 from claims.training import check_training_curves
 from claims.verdicts import Claim
-from hf_lrp.analysis.run.store import Run
+from hf_lrp.corpus.run import Run
 
 
 def check_model(runs: Mapping[int, Run | Results]) -> list[Claim]:

@@ -12,7 +12,7 @@ from claims.curves import Curves, difference
 from claims.intervals import CONFIDENCE, Interval, seed_means, sentence_half_width
 from claims.objectives import doubt_of_comparison
 from claims.verdicts import Claim, Statement, at_least, at_most
-from hf_lrp.result.intervals import student_quantile
+from hf_lrp.results.intervals import student_quantile
 
 
 def more_data(curves: Mapping[str, Mapping[int, Curves]], unconverged: Collection[int] = ()) -> Claim:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hf_lrp.result.intervals import student_quantile
+from hf_lrp.results.intervals import student_quantile
 
 CONFIDENCE = 0.9  # each end is a one-sided bound of 95 %, and a verdict needs one end, or both for "within"
 

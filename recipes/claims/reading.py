@@ -9,7 +9,7 @@ import numpy as np
 from claims.curves import USE, Curves
 from claims.results import QUANTITIES, Results, measure_run
 from claims.training import Training
-from hf_lrp.analysis.run.store import Run, RunError
+from hf_lrp.corpus.run import Run, RunError
 
 
 def read_curves(runs: Mapping[int, Run | Results], prefix: str) -> Curves:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from claims.curves import USE
-from hf_lrp.analysis.measures.metrics import DIVERGENCE, influence_divergence
-from hf_lrp.analysis.run.store import Run, RunError, Sentence, import_parquet
+from hf_lrp.corpus.measures import DIVERGENCE, influence_divergence
+from hf_lrp.corpus.run import Run, RunError, Sentence, import_parquet
 from hf_lrp.data.files import write_atomically
-from hf_lrp.result.quantities import source_entropy, source_total, source_use, target_entropy
+from hf_lrp.results.quantities import source_entropy, source_total, source_use, target_entropy
 
 QUANTITIES = ("source_total", "source_entropy", "target_entropy", "correct", USE)
 _ROUNDED = {"source_total": 1e-4, "source_entropy": 1e-4, "target_entropy": 1e-4, "correct": 1.0, USE: 1e-3}

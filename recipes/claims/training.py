@@ -12,7 +12,7 @@ from claims import sizes
 from claims.curves import mean_where, thirds
 from claims.intervals import Interval, mean_interval, ratio_values
 from claims.verdicts import Claim, Statement, at_least, at_most, within
-from hf_lrp.analysis.measures.stages import Stages, find_stages
+from hf_lrp.corpus.stages import Stages, find_stages
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ import pytest
 from tiny_checkpoint import copy_checkpoint, put_into_cache, save_checkpoint
 
 from hf_lrp.app.models import EMBEDDED, Models
-from hf_lrp.explaining.loading import CheckpointError
+from hf_lrp.models.loading import CheckpointError
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,10 @@ import pytest
 from example_contributions import make_contributions
 from example_run import write_run
 
-from hf_lrp.analysis.comparing import compare, measure
-from hf_lrp.analysis.report import render_report
-from hf_lrp.result.collection import ContributionsList
-from hf_lrp.result.html import render_page
+from hf_lrp.corpus.report import render_report
+from hf_lrp.corpus.run_comparison import compare, measure
+from hf_lrp.pages.page import render_page
+from hf_lrp.results.collection import ContributionsList
 
 ANIMALS = ("cat", "dog", "bird", "horse", "fish")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from example_contributions import ENGLISH, FRENCH, make_contributions
 
-from hf_lrp.analysis.calibration import Calibration
-from hf_lrp.result.spans import Span
+from hf_lrp.corpus.calibration import Calibration
+from hf_lrp.results.spans import Span
 
 TOUCH = {"viewport": {"width": 360, "height": 640}, "has_touch": True, "is_mobile": True}
 

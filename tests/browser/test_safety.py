@@ -2,7 +2,7 @@
 
 from example_contributions import make_contributions
 
-from hf_lrp.result.collection import ContributionsList
+from hf_lrp.results.collection import ContributionsList
 
 HOSTILE = (
     "<script>window.ran=1</script>",

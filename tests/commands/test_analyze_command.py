@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tiny_checkpoint import save_checkpoint
 
-from hf_lrp.analysis import Run
 from hf_lrp.commands.cli import main
+from hf_lrp.corpus import Run
 
 LINES = ["the cat\ta dog", "a cat sees\tthe dog", "the dog\tthe house", "a dog eats it\the is big", "we eat\tit is"]
 

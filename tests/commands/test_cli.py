@@ -23,12 +23,12 @@ from tiny_checkpoint import save_checkpoint
 
 import hf_lrp
 from hf_lrp import Contributions, ContributionsList
-from hf_lrp.analysis.calibration import Calibration
-from hf_lrp.analysis.run.settings import hash_weights
 from hf_lrp.commands import demo
 from hf_lrp.commands.cli import COMMANDS, build_parser, main
-from hf_lrp.explaining import loading
-from hf_lrp.explaining.memory import memory_limit
+from hf_lrp.corpus.calibration import Calibration
+from hf_lrp.corpus.settings import hash_weights
+from hf_lrp.inputs.memory import memory_limit
+from hf_lrp.models import loading
 
 TWO = ["--source", "the cat sees the dog", "--source", "he eats"]
 

@@ -9,9 +9,9 @@ import pytest
 from example_run import write_run, write_shards
 from refused_commands import failure, usage_error
 
-from hf_lrp.analysis.folders import folder_names
-from hf_lrp.analysis.timeline import measure_timeline
 from hf_lrp.commands.cli import main
+from hf_lrp.corpus.folders import folder_names
+from hf_lrp.corpus.timeline import measure_timeline
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def drawn(monkeypatch) -> list[str]:
         stems.append(f"{folder.name}/{chart.stem}")
         return {"svg": b"<svg/>"}
 
-    monkeypatch.setattr("hf_lrp.analysis.figures.write_figure", write)
+    monkeypatch.setattr("hf_lrp.pictures.figures.write_figure", write)
     return stems
 
 

@@ -9,10 +9,10 @@ from tiny_decoders import tiny_decoder
 from word_tokenizer import word_tokenizer
 
 from hf_lrp import Contributions, Prompt, explain
-from hf_lrp.analysis import Run
-from hf_lrp.analysis.timeline import Timeline
 from hf_lrp.commands.cli import main
-from hf_lrp.explaining.loading import load_checkpoint
+from hf_lrp.corpus import Run
+from hf_lrp.corpus.timeline import Timeline
+from hf_lrp.models.loading import load_checkpoint
 
 CHAT = "{% for m in messages %}< {{ m.role }} > {{ m.content }} {% endfor %}< me > "
 WORDS = "cat dog the it a b".split()

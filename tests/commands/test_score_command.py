@@ -10,12 +10,12 @@ from page_reader import read_page
 from tiny_checkpoint import save_checkpoint
 
 from hf_lrp import explain
-from hf_lrp.analysis import scoring
-from hf_lrp.analysis.calibration import Calibration
-from hf_lrp.analysis.scoring import score_translation
 from hf_lrp.commands.cli import main
+from hf_lrp.corpus import scoring
+from hf_lrp.corpus.calibration import Calibration
+from hf_lrp.corpus.scoring import score_translation
 from hf_lrp.data.locks import one_writer
-from hf_lrp.explaining.loading import load_checkpoint
+from hf_lrp.models.loading import load_checkpoint
 
 WORDS = ["cat", "dog", "house", "street", "big", "small"]
 PAIRS = [(f"the {a} is in the {b}", f"a {b} and {a} eats") for a in WORDS[:4] for b in WORDS[3:]]

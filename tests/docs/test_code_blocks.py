@@ -20,17 +20,16 @@ from toy_corpus import toy_pairs
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 import hf_lrp
-from hf_lrp.analysis.timeline import measure_timeline
 from hf_lrp.commands.cli import build_parser
-from hf_lrp.explaining import loading
-from hf_lrp.relevance import families
+from hf_lrp.corpus.timeline import measure_timeline
+from hf_lrp.models import families, loading
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "recipes" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 EMBEDDED = ROOT / "hf_lrp" / "embedded" / "tatoeba-en-fr"
 ELSEWHERE = {
     "README.md"
-}  # tests/explaining/test_readme_example.py and tests/training/test_readme.py look at what it gives
+}  # tests/explainer/test_readme_example.py and tests/training/test_readme.py look at what it gives
 # What would take long, or is another's: what stands there instead.
 CHANGES = {
     "docs/analyze.md": {"lengths=(20, 23)": "lengths=None, number=3", "num_beams=4": "num_beams=1"},

@@ -16,9 +16,9 @@ from fuzzing import assert_says_what_to_do, numbers_of_cases, try_cases
 from hypothesis import strategies as st
 
 from hf_lrp import Contributions
-from hf_lrp.analysis import Run
-from hf_lrp.analysis.calibration import Calibration
-from hf_lrp.analysis.timeline import Timeline, measure_timeline
+from hf_lrp.corpus import Run
+from hf_lrp.corpus.calibration import Calibration
+from hf_lrp.corpus.timeline import Timeline, measure_timeline
 
 
 class Kind(NamedTuple):

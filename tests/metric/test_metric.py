@@ -12,8 +12,8 @@ import pytest
 from tiny_checkpoint import save_checkpoint
 
 from hf_lrp import explain
-from hf_lrp.explaining.loading import load_checkpoint
 from hf_lrp.metric import SOURCE_CONTRIBUTION
+from hf_lrp.models.loading import load_checkpoint
 
 SOURCES = ["the cat sees the dog", "he eats", "she was in the house"]
 PREDICTIONS = ["the dog is big", "they eats it and", "she"]

@@ -6,7 +6,7 @@ from claims.curves import Curves, continued, difference, from_end, lengths_of, p
 from claims.data_amount import trend
 from claims.intervals import mean_and_half_width, mean_interval, ratio_values
 
-from hf_lrp.result.intervals import student_quantile
+from hf_lrp.results.intervals import student_quantile
 
 LINES = np.array([[[1.0, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4, 5, np.nan, np.nan, np.nan]]])
 

@@ -14,7 +14,7 @@ from claims.objectives import BASELINE, MINIMUM_RISK, SOURCE_DROPOUT, TARGET_DRO
 from claims.verdicts import Wanted, at_least, at_most, within
 from example_run import make_sentence, write_run
 
-from hf_lrp.analysis.run.store import Run, RunError, Sentence
+from hf_lrp.corpus.run import Run, RunError, Sentence
 
 TOKENS, STEPS = 9, 12
 SENTENCES = 24

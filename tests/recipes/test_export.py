@@ -15,7 +15,7 @@ from transformers import MarianMTModel
 
 from hf_lrp import explain
 from hf_lrp.data.pairs import load_pairs
-from hf_lrp.explaining.loading import load_checkpoint
+from hf_lrp.models.loading import load_checkpoint
 from hf_lrp.training.tokenization import train_tokenizer, translation_config
 
 RECIPES = Path(__file__).parents[2] / "recipes"

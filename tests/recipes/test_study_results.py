@@ -14,7 +14,7 @@ from study import Corpus
 from study_figures import charts_of_study
 from study_results import KeptResults
 
-from hf_lrp.analysis.run.store import Run, RunError, Sentence
+from hf_lrp.corpus.run import Run, RunError, Sentence
 from hf_lrp.data.json_files import write_json
 
 CORPUS = Corpus(

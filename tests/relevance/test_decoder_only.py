@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import MambaConfig, MambaForCausalLM, MixtralConfig, MixtralForCausalLM, PreTrainedModel
 
 from hf_lrp import AlphaBeta, Epsilon, Gamma, patched
-from hf_lrp.relevance.families import FAMILIES
+from hf_lrp.models.families import FAMILIES
 from hf_lrp.relevance.modules import UnknownStructure
 from hf_lrp.relevance.propagation import Relevance, propagate
 from hf_lrp.relevance.rules import Rule

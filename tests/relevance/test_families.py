@@ -25,7 +25,7 @@ from transformers import PreTrainedModel
 from transformers.models.fsmt import modeling_fsmt
 
 from hf_lrp import AlphaBeta, Contributions, Epsilon, explain, patched
-from hf_lrp.relevance.families import FAMILIES
+from hf_lrp.models.families import FAMILIES
 from hf_lrp.relevance.modules import UnknownStructure
 from hf_lrp.relevance.propagation import Relevance, propagate
 from hf_lrp.relevance.rules import Rule

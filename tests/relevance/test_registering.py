@@ -12,7 +12,7 @@ from tiny_models import ALL_FAMILIES, random_ids
 from torch import nn
 
 from hf_lrp import AlphaBeta, Epsilon, Family, UnknownStructure, explain, register_family
-from hf_lrp.relevance.families import FAMILIES
+from hf_lrp.models.families import FAMILIES
 
 SOURCE, TARGET = random_ids(5, seed=1), random_ids(4, seed=2)
 PAGE = Path(__file__).parents[2] / "docs" / "supported_models.md"
@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "supported_models.md"
 @pytest.fixture(autouse=True)
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the table as it was."""
-    monkeypatch.setattr("hf_lrp.relevance.families.FAMILIES", dict(FAMILIES))
+    monkeypatch.setattr("hf_lrp.models.families.FAMILIES", dict(FAMILIES))
 
 
 @pytest.fixture

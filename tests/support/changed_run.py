@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from example_run import write_run, write_shards
 
-from hf_lrp.analysis.run.store import Run, Sentence
+from hf_lrp.corpus.run import Run, Sentence
 
 
 def write_sentences(folder: Path, sentences: list[Sentence]) -> Run:

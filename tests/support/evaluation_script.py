@@ -4,8 +4,8 @@ import sys
 
 import sudden_end
 
-from hf_lrp.analysis.run import scheduling
 from hf_lrp.commands.cli import main
+from hf_lrp.corpus import processes as scheduling
 
 SHARD = 2
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from hf_lrp.analysis.figures.charts import Chart, Curve, Panel, Stage
+from hf_lrp.pictures.charts import Chart, Curve, Panel, Stage
 
 STEPS = np.array([0, 100, 300, 1000, 3000, 9000])
 STAGES = (Stage("stage 1", 0, 300), Stage("stage 2", 300, 3000), Stage("stage 3", 3000, 9000))

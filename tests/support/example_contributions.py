@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from hf_lrp.result.contributions import Contributions
-from hf_lrp.result.words import group_words
+from hf_lrp.models.words import group_words
+from hf_lrp.results.contributions import Contributions
 
 ENGLISH = ("▁The", "▁cat", "▁sleep", "s", "</s>")
 FRENCH = ("▁Le", "▁chat", "▁dor", "t", ".", "</s>")

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from hf_lrp.analysis.run.manifest import FORMAT, VERSION, digest_settings, sha256_of
-from hf_lrp.analysis.run.store import Run, Sentence, write_shard
-from hf_lrp.analysis.run.summarizing import summarize
+from hf_lrp.corpus.manifest import FORMAT, VERSION, digest_settings, sha256_of
+from hf_lrp.corpus.run import Run, Sentence, write_shard
+from hf_lrp.corpus.summarizing import summarize
 from hf_lrp.data.json_files import write_json
 
 SHARD = 4  # sentences

@@ -7,7 +7,7 @@ from slow_minimum_risk import slow_log_probability
 from tiny_models import EOS, PAD, random_ids, tiny_model
 from torch.nn.utils.rnn import pad_sequence
 
-from hf_lrp.training.candidates import sample_candidates
+from hf_lrp.training.minimum_risk.candidates import sample_candidates
 
 MARIAN_LIKE = ("marian", "pegasus", "bart", "mbart", "m2m_100")
 TOY_SOURCE = torch.tensor([1, 3, 2, 0])

@@ -1,6 +1,6 @@
 """Decoder-only models again, slowly: a forward pass of our own in float64, then relevance with `slow_rules`.
 
-What is known of an architecture is written down here once more, independently of `hf_lrp.relevance.families`, and
+What is known of an architecture is written down here once more, independently of `hf_lrp.models.families`, and
 proved by the logits: those of our own pass are those of the model.
 """
 

@@ -1,6 +1,6 @@
 """Relevance through a whole model with `slow_rules`: all positions and steps at once, no use of causality.
 
-What is known of an architecture is written down here once more, independently of `hf_lrp.relevance.families`. Masks
+What is known of an architecture is written down here once more, independently of `hf_lrp.models.families`. Masks
 and position biases are read off the attention weights that the model itself returns.
 """
 

@@ -12,10 +12,10 @@ from datasets import Dataset
 from tiny_models import tiny_model
 from tiny_tokenizer import tiny_tokenizer
 
-from hf_lrp.data.checkpoints import last_whole_checkpoint
+from hf_lrp.models.checkpoints import last_whole_checkpoint
 from hf_lrp.training.arguments import TranslationTrainingArguments
-from hf_lrp.training.minimum_risk_arguments import MinimumRiskTrainingArguments
-from hf_lrp.training.minimum_risk_trainer import MinimumRiskTrainer
+from hf_lrp.training.minimum_risk.arguments import MinimumRiskTrainingArguments
+from hf_lrp.training.minimum_risk.trainer import MinimumRiskTrainer
 from hf_lrp.training.trainer import TranslationTrainer
 
 

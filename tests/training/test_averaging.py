@@ -12,7 +12,7 @@ from tiny_tokenizer import tiny_tokenizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
 from hf_lrp.commands.cli import main
-from hf_lrp.data.checkpoints import latest_checkpoints
+from hf_lrp.models.checkpoints import latest_checkpoints
 from hf_lrp.training import averaging
 from hf_lrp.training.averaging import average_checkpoints
 

@@ -16,7 +16,7 @@ from training_script import build_trainer, toy_dataset
 from transformers import DataCollatorForSeq2Seq, EarlyStoppingCallback, EvalPrediction
 
 from hf_lrp import explain
-from hf_lrp.data.checkpoints import whole_checkpoints
+from hf_lrp.models.checkpoints import whole_checkpoints
 from hf_lrp.training import (
     ContributionCallback,
     MinimumRiskTrainer,

@@ -12,8 +12,8 @@ from datasets import Dataset
 from transformers import AutoTokenizer, MarianMTModel, PreTrainedTokenizerBase
 
 from hf_lrp import explain
-from hf_lrp.data.fingerprints import tokenizer_fingerprint
-from hf_lrp.data.vocabulary import Vocabulary
+from hf_lrp.models.fingerprints import tokenizer_fingerprint
+from hf_lrp.models.vocabulary import Vocabulary
 from hf_lrp.training.tokenization import train_tokenizer, translation_config
 
 PAIRS = [

@@ -20,10 +20,10 @@ from torch.nn import functional as F
 from training_script import build_trainer, toy_dataset
 from transformers import Trainer, TrainerCallback
 
-from hf_lrp.data.checkpoints import last_whole_checkpoint
+from hf_lrp.models.checkpoints import last_whole_checkpoint
 from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import collate
-from hf_lrp.training.minimum_risk_trainer import MinimumRiskTrainer
+from hf_lrp.training.minimum_risk.trainer import MinimumRiskTrainer
 from hf_lrp.training.monitoring import PREFIXES, ContributionCallback
 from hf_lrp.training.sharding import require_whole_parameters
 

@@ -72,7 +72,7 @@ class SourceContribution(evaluate.Metric):
         progress: bool = False,
         source_tokens: bool = True,
     ) -> dict[str, float]:
-        from hf_lrp.explaining.loading import load_checkpoint
+        from hf_lrp.models.loading import load_checkpoint
 
         if model is None or (tokenizer is None and not isinstance(model, str)):
             raise ValueError("Give the model to explain: model=..., tokenizer=..., or its folder or Hub id as model.")
@@ -97,7 +97,7 @@ class SourceContribution(evaluate.Metric):
 
 def _mean(curves: list[Any]) -> float:
     """The mean over sentences of the means over steps; nan if nothing is defined, as for one-token translations."""
-    from hf_lrp.result.quantities import mean_over_steps
+    from hf_lrp.results.quantities import mean_over_steps
 
     means = np.array([mean_over_steps(curve) for curve in curves])
     defined = means[~np.isnan(means)]

@@ -1,1 +1,0 @@
-"""What a run says: means by position with intervals, and stages of training."""

@@ -1,1 +1,0 @@
-"""A corpus evaluated: which sentences, where results are kept, and what each process does."""

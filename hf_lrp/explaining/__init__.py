@@ -1,1 +1,0 @@
-"""From inputs to contributions: sources, prefixes, predictions, memory, and the verb `explain`."""

@@ -1,0 +1,98 @@
+"""What the options of explain may be, and what a model must be like for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedModel
+
+from hf_lrp.inputs.ids import PREDICT
+from hf_lrp.inputs.memory import require_whole
+from hf_lrp.relevance.rules import Rule
+
+
+def check_options(prefix: Any, predict: Any, start_token: Any, rule: Any, batch_size: Any, seed: Any) -> None:
+    """What can be seen of the options before a model is loaded."""
+    if prefix not in (None, "model", "reference", "random"):
+        raise ValueError(
+            f"prefix must be 'model', 'reference' or 'random', got {prefix!r}. A text is given as target."
+        )
+    if predict is None or (isinstance(predict, str) and predict not in ("top1", "target")):
+        raise ValueError(f"{PREDICT}, got {predict!r}.")
+    if start_token not in ("exclude", "keep"):
+        raise ValueError(f"start_token must be 'exclude' or 'keep', got {start_token!r}.")
+    if not isinstance(rule, Rule):
+        raise TypeError(f"rule must be a rule such as AlphaBeta(1, 0), got {rule!r}.")
+    if batch_size is not None and require_whole("batch_size", batch_size) < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
+    if not 0 <= require_whole("seed", seed) < 2**63:
+        raise ValueError(f"seed must be between 0 and 2**63 - 1, got {seed}.")
+
+
+def check_prefix_targets(targets: Any) -> None:
+    """The targets of `explain_prefixes`, by prefix type."""
+    if not isinstance(targets, Mapping) or not targets:
+        raise ValueError(
+            "targets must give the targets of each prefix type, such as {'reference': [...], 'model': None}, "
+            f"got {targets!r:.80}."
+        )
+    missing = [prefix for prefix, target in targets.items() if target is None and prefix != "model"]
+    if missing:
+        raise ValueError(f"targets[{missing[0]!r}] is None, but only 'model' can be generated: pass one per source.")
+
+
+def check_use(prefix: str, pool: Any, generate_options: dict[str, Any]) -> None:
+    """Whether options are of use with this kind of prefix."""
+    unused = sorted(generate_options.keys() - {"forced_bos_token_id"})
+    if unused and prefix != "model":
+        raise TypeError(
+            f"Unknown arguments: {', '.join(unused)}. (Options of `generate` other than forced_bos_token_id can be "
+            "given with prefix='model' only.)"
+        )
+    if pool is not None and prefix != "random":
+        raise ValueError(f"pool is for prefix='random', but prefix is {prefix!r}.")
+
+
+def check_generation(options: Mapping[str, Any], vocabulary_size: int) -> None:
+    """What `generate` would answer with an error of torch, or take for another token."""
+    beams = options.get("num_beams")
+    if beams is not None and require_whole("num_beams", beams) < 1:
+        raise ValueError(f"num_beams must be at least 1, got {beams}.")
+    for name in ("forced_bos_token_id", "decoder_start_token_id"):
+        token = options.get(name)
+        if token is None:
+            continue
+        if not isinstance(token, (int, np.integer)) or isinstance(token, bool) or not 0 <= token < vocabulary_size:
+            raise ValueError(
+                f"{name} must be a token id of the target's vocabulary, 0 to {vocabulary_size - 1}, got {token!r}. "
+                "tokenizer.convert_tokens_to_ids gives that of a language token."
+            )
+
+
+def require_no_forced_tokens(options: Mapping[str, Any]) -> None:
+    """Raise for tokens that only the decoder of an encoder-decoder model is prompted with."""
+    for name in ("forced_bos_token_id", "decoder_start_token_id"):
+        if options.get(name) is not None:
+            raise ValueError(f"{name} is for models with an encoder: write at the end of the prompt what comes first.")
+
+
+def require_evaluation_mode(model: PreTrainedModel) -> None:
+    if any(module.training for module in model.modules()):
+        raise ValueError(
+            "The model is in training mode, where dropout makes every forward pass different. Call model.eval() first."
+        )
+
+
+def require_generate(model: PreTrainedModel) -> None:
+    if not model.can_generate():
+        raise TypeError(
+            f"{type(model).__name__} has no generate method, so it has no prefix of its own: pass a target."
+        )
+
+
+def require_no_prompt(model: PreTrainedModel, prompt: Any) -> None:
+    """Raise where a prompt is given for a model that has an encoder."""
+    if prompt is not None:
+        raise ValueError(f"{type(model).__name__} has an encoder for its source: prompt is for models without one.")

@@ -1,1 +1,0 @@
-"""Other libraries that can use the method; each module needs its library."""

@@ -1,0 +1,1 @@
+"""A model as the package sees it, without any method: families, configs, token ids, loading."""

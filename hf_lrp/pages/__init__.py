@@ -1,0 +1,1 @@
+"""HTML pages: one skeleton, their data, and the scripts that draw them."""

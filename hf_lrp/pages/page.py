@@ -1,0 +1,77 @@
+"""Results as one HTML page that needs nothing else: `page_data` says what, the scripts in templates draw it."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from hf_lrp.data.files import write_atomically
+from hf_lrp.pages.page_data import UsualRange, page_data, results_of
+from hf_lrp.pages.skeleton import as_json, render, render_plain
+
+if TYPE_CHECKING:
+    from hf_lrp.results.comparison import Comparison
+    from hf_lrp.results.contributions import Contributions
+
+STYLES = ("page.css", "explorer.css", "results.css")
+SCRIPTS = ("reading.js", "texts.js", "curve.js", "heat_map.js", "result.js", "entry.js", "list.js", "explorer.js")
+TITLE = "Source and target contributions"
+
+
+def render_page(
+    entries: Sequence[Contributions | Comparison],
+    title: str = TITLE,
+    *,
+    calibration: UsualRange | None = None,
+    scores: Sequence[float | None] | None = None,
+    numbers: Sequence[int] | None = None,
+) -> str:
+    """One self-contained page: one sentence open, or a list of many to search, sort and open.
+
+    Args:
+        entries: results, and comparisons of two results, which are shown side by side.
+        title: of the page.
+        calibration: how much the model usually depends on its source, drawn behind R(source).
+        scores: one per entry, as `hf-lrp score` gives them, shown in the list.
+        numbers: what the entries are numbered as in the list; by default from 1 on.
+    """
+    data = as_json(page_data(entries, calibration, scores, numbers))
+    return render("results.html", styles=STYLES, scripts=SCRIPTS, title=title, explorer=data)
+
+
+def write_page(
+    path: str | os.PathLike[str],
+    entries: Sequence[Contributions | Comparison],
+    title: str = TITLE,
+    *,
+    calibration: UsualRange | None = None,
+    scores: Sequence[float | None] | None = None,
+    numbers: Sequence[int] | None = None,
+) -> None:
+    """Write `render_page` to a file, which replaces an old one only once all is written."""
+    write_atomically(
+        path, render_page(entries, title, calibration=calibration, scores=scores, numbers=numbers).encode()
+    )
+
+
+def render_fragment(entries: Sequence[Contributions | Comparison], *, calibration: UsualRange | None = None) -> str:
+    """The same page in a frame, to be put into a notebook or another page.
+
+    A frame, because a notebook has many outputs in one document: each needs its own styles, keys, policy and address,
+    and what it shows must not reach the notebook around it (the frame is sandboxed).
+    """
+    page = render_page(entries, calibration=calibration)
+    return render_plain("fragment.html", title=TITLE, page=Markup(html.escape(page)), height=_height(entries))
+
+
+def _height(entries: Sequence[Contributions | Comparison]) -> int:
+    """Pixels for a frame, which cannot grow with its content: about what one sentence takes, and it scrolls beyond."""
+    if len(entries) != 1:
+        return 700
+    (first, *_) = results_of(entries[0])
+    letters = sum(map(len, (*first.source_tokens, *first.target_tokens)))
+    return min(680 + 26 * len(first) + 35 * (letters // 80), 1200)

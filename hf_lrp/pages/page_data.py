@@ -1,0 +1,257 @@
+"""What the page is given to draw: results as plain data, the only thing between Python and the page's scripts.
+
+Page: `entries`; `scale`, by level where the colour scale ends; `signed`, whether a share is negative.
+
+Entry: `results`, one or two side by side; `names`, what to call them; `same`, whether both have the same target, so
+that shares can be subtracted; `telling`, by level, where they differ most; `score`, from `hf-lrp score`, or None;
+`number` in the list.
+
+Result: `model`; `prefix`; `mean`, R(source) from step 2 on; `about`, names and values; `notes`; `left_out`, whether
+source and prefix sum to 1 without the start token; `start_tokens`; `contrast`; `levels`, by `"word"` and `"token"`, or
+one of them.
+
+Level:
+- `source`, `target`: parts of running text, `[text, space before, special]`; `sound`: the source is times, not text;
+- `steps`; `explained`: by step the explained text where it is not the written one, else None; `probability`;
+- `shares`; `total`, `prefix`, `start`: R(source), R(target) and the raw share of the start by step;
+- `parts` of a prompt: `name`, `tokens` as above, `shares` and `total` by step, all raw;
+- `usual`: mean and deviation of R(source) by step, or None;
+- `telling`: the row to begin with, a sentence on it with `{}` for its word, and the word, or None.
+
+A row of `shares` holds the source's shares, then those of the target tokens that are known at that step. Shares are
+whole numbers of hundred-thousandths (`UNIT`): short, and closer than any page shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+
+from hf_lrp.data.naming import short_name
+from hf_lrp.models.words import Marking, detect_marking, looks_special, running_text
+from hf_lrp.pages.telling import Curve, Telling, most_different, most_telling
+from hf_lrp.results.spans import all_tokens
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hf_lrp.results.comparison import Comparison
+    from hf_lrp.results.contributions import Contributions
+
+UNIT = 1e-5
+
+
+class UsualRange(Protocol):
+    """How much a model usually depends on its source: a `hf_lrp.corpus.calibration.Calibration`."""
+
+    def at(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of R_t(source) at these steps, nan at the first."""
+
+
+def page_data(
+    entries: Sequence[Contributions | Comparison],
+    calibration: UsualRange | None = None,
+    scores: Sequence[float | None] | None = None,
+    numbers: Sequence[int] | None = None,
+) -> dict[str, Any]:
+    """All entries of a page, with one colour scale.
+
+    Args:
+        entries: results, or comparisons of two.
+        calibration: what is usual for the model of the results; of comparisons, of the first result's model.
+        scores: of each entry, as `hf-lrp score` gives them.
+        numbers: of each entry in the list; by default from 1 on.
+    """
+    levels = [[_levels(c) for c in results_of(entry)] for entry in entries]
+    everything = [c for results in levels for by_level in results for c in by_level.values()]
+    count = len(entries)
+    rows = zip(entries, levels, scores or [None] * count, numbers or range(1, count + 1), strict=True)
+    return {
+        "entries": [
+            _entry(entry, found, calibration) | {"score": _number(score), "number": number}
+            for entry, found, score, number in rows
+        ],
+        "scale": _scale(everything),
+        "signed": any(float(min(c.source.min(), c.target.min())) < -UNIT for c in everything),
+    }
+
+
+def results_of(entry: Contributions | Comparison) -> tuple[Contributions, ...]:
+    """One result or two. (Comparisons have pages themselves, so that their class cannot be imported here.)"""
+    pair: list[Contributions] = [getattr(entry, name) for name in ("first", "second") if hasattr(entry, name)]
+    return tuple(pair) or (cast("Contributions", entry),)
+
+
+def _levels(c: Contributions) -> dict[str, Contributions]:
+    """The result at all its levels: its own, and words where its pieces form some."""
+    parts = c.source_words[-1] + 1 < len(c.source_words) or c.target_words[-1] + 1 < len(c.target_words)
+    if c.level == "token" and len(c) == len(c.target_tokens) and parts:
+        return {"token": c, "word": c.merge_subwords()}
+    return {c.level: c}
+
+
+def _entry(
+    entry: Contributions | Comparison, levels: list[dict[str, Contributions]], calibration: UsualRange | None
+) -> dict[str, Any]:
+    first, *second = results_of(entry)
+    described = [_result(first, levels[0], calibration)]
+    if not second:
+        return {"results": described, "names": [""], "same": False, "telling": None}
+    # What is usual for one model is not for another.
+    described.append(_result(second[0], levels[1], calibration if second[0].model == first.model else None))
+    comparison = first.compare(second[0])
+    same, names = comparison.same_target, list(comparison.names)
+    differ = {level: _difference(levels[0][level], levels[1][level], names) for level in levels[0] if same}
+    return {"results": described, "names": names, "same": same, "telling": differ or None}
+
+
+def _difference(first: Contributions, second: Contributions, names: list[str]) -> list[Any] | None:
+    texts = [text for text, _ in running_text(first.target_tokens, first.predicted_tokens)]
+    before, after = (c.source_total.double().numpy() for c in (first, second))
+    telling = most_different([texts[step - 1] for step in first.steps], before, after, names)
+    return None if telling is None else list(telling)
+
+
+def _result(c: Contributions, levels: dict[str, Contributions], calibration: UsualRange | None) -> dict[str, Any]:
+    if calibration is not None and c.start_token != "exclude":
+        raise ValueError(
+            "A calibration is of shares without the start token, and this result keeps it: explain with "
+            "start_token='exclude', or leave the calibration out."
+        )
+    usual = None if calibration is None or c.level == "word" else calibration.at(c.steps)
+    described = {c.level: _level(c, usual)}
+    if c.level == "token" and "word" in levels:
+        described["word"] = _word_level(c, levels["word"], usual)
+    others = c.is_written.count(False)
+    about = {
+        "rule": c.rule,
+        "prefix": c.prefix,
+        "explained": c.predict,
+        "start token": c.start_token,
+        "propagated in": c.dtype,
+        "conservation error": f"{c.conservation_error:.1g}",
+    }
+    marked = f"at {others} of {len(c)} steps the explained {c.level} is not the written one"
+    return {
+        "model": short_name(c.model),
+        "prefix": c.prefix,
+        "mean": _number(c.mean()["source_total"]),
+        "about": [[name, value] for name, value in about.items()],
+        "notes": [*c.notes, *([marked] if others else [])],
+        "left_out": c.start_token == "exclude",
+        "start_tokens": [text for text, _ in running_text(c.start_tokens)],
+        "contrast": c.predict == "contrastive",
+        "levels": described,
+    }
+
+
+def _word_level(c: Contributions, words: Contributions, usual: tuple[np.ndarray, np.ndarray] | None) -> dict[str, Any]:
+    """The words of a result of pieces; what is usual for a word is the mean over its pieces."""
+    if usual is not None:
+        members = np.array(c.target_words)
+        ranges = [[values[members == word] for word in range(members[-1] + 1)] for values in usual]
+        means, deviations = (np.array([_mean(values) for values in side]) for side in ranges)
+        usual = means, deviations
+    level = _level(words, usual)
+    for side, tokens, numbers in (
+        ("source", c.source_tokens, c.source_words),
+        ("target", c.target_tokens, c.target_words),
+    ):
+        spaces = running_text(tokens, c.predicted_tokens if side == "target" else ())
+        for word, part in enumerate(level[side]):
+            part[1] = spaces[numbers.index(word)][1]
+    return level
+
+
+def _mean(values: np.ndarray) -> float:
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if len(defined) else math.nan
+
+
+def _level(c: Contributions, usual: tuple[np.ndarray, np.ndarray] | None) -> dict[str, Any]:
+    source, target = _parts(c.source_tokens), _parts(c.target_tokens, c.predicted_tokens)
+    rows = zip(_units(c.source), _units(c.target), _known(c), strict=True)
+    total = c.source_total.double().numpy()
+    nothing = np.full(len(c), math.nan)
+    mean, deviation = usual or (nothing, nothing)
+    prompt = all_tokens(c.spans)
+    telling = _telling(c, [text for text, *_ in target], [special for *_, special in target], total, mean, deviation)
+    return {
+        "source": source,
+        "target": target,
+        "sound": detect_marking(c.source_tokens) is Marking.SECONDS or _is_seconds(c),
+        "steps": list(c.steps),
+        "explained": _explained(c),
+        "probability": [_number(p, 4) for p in c.probability.tolist()],
+        "shares": [a + b[:n] for a, b, n in rows],
+        "total": [_number(value) for value in total],
+        "prefix": [_number(value) for value in c.target_total.tolist()],
+        "start": [_number(value) for value in c.start.tolist()],
+        "parts": [
+            {
+                "name": name,
+                "tokens": _parts(span.tokens, prompt),
+                "shares": _units(span.shares),
+                "total": [_number(value) for value in span.total.tolist()],
+            }
+            for name, span in c.spans.items()
+        ],
+        "usual": None if usual is None else [[_number(m), _number(d)] for m, d in zip(mean, deviation, strict=True)],
+        "telling": None if telling is None else list(telling),
+    }
+
+
+def _known(c: Contributions) -> list[int]:
+    """By step, how many target tokens contribute; a word to itself only if it has earlier pieces."""
+    known: list[int] = c.known.sum(1).tolist()
+    if c.level == "token":
+        return known
+    return [n - (float(row[n - 1]) == 0) for n, row in zip(known, c.target, strict=True)]
+
+
+def _telling(
+    c: Contributions, words: list[str], special: list[bool], total: np.ndarray, mean: np.ndarray, deviation: np.ndarray
+) -> Telling | None:
+    written = [step - 1 for step in c.steps]
+    spoken = [not special[place] and any(char.isalnum() for char in words[place]) for place in written]
+    counts = np.array([place > 0 for place in written]) & spoken
+    return most_telling(Curve([words[place] for place in written], total, counts, mean, deviation))
+
+
+def _explained(c: Contributions) -> list[str | None]:
+    """By step the explained text: of a contrast always, both words; else where it is not the written one."""
+    if c.predict == "contrastive":
+        pairs = [token.split(" vs ", 1) for token in c.predicted_tokens]
+        return [" vs ".join(text for text, _ in running_text(pair, c.target_tokens)) for pair in pairs]
+    texts = running_text(c.predicted_tokens, c.target_tokens)
+    return [None if same else text or "␣" for (text, _), same in zip(texts, c.is_written, strict=True)]
+
+
+def _parts(tokens: Sequence[str], others: Sequence[str] = ()) -> list[list[Any]]:
+    """Running text: what each token reads, whether a space is before it, whether it is no text."""
+    pieces = zip(running_text(tokens, others), map(looks_special, tokens), strict=True)
+    return [[text, spaced, special] for (text, spaced), special in pieces]
+
+
+def _is_seconds(c: Contributions) -> bool:
+    return c.level == "word" and all(token.endswith("s") and "–" in token for token in c.source_tokens)
+
+
+def _units(shares: Tensor) -> list[list[int]]:
+    whole: list[list[int]] = (shares.double() / UNIT).round().long().tolist()
+    return whole
+
+
+def _scale(results: Sequence[Contributions]) -> dict[str, float]:
+    """By level, where the colours of all results end: near the largest of their own limits."""
+    limits: dict[str, list[float]] = {}
+    for c in results:
+        limits.setdefault(c.level, []).append(c.color_limit)
+    return {level: float(np.quantile(values, 0.95)) for level, values in limits.items()}
+
+
+def _number(value: float | None, digits: int = 5) -> float | None:
+    return None if value is None or not math.isfinite(value) else round(float(value), digits)

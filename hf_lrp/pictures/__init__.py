@@ -1,0 +1,1 @@
+"""Pictures of results and of corpora, for print."""

@@ -1,1 +1,0 @@
-"""Contributions and their views: words, alignment, table, page, picture."""

@@ -1,0 +1,1 @@
+"""Contributions and their views: words, alignment, table, files."""

@@ -1,0 +1,56 @@
+"""From sub-word pieces to words: contributions between words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from hf_lrp.models.words import detect_marking, join_predicted, join_words
+
+if TYPE_CHECKING:
+    from hf_lrp.results.contributions import Contributions
+
+
+def merge_subwords(c: Contributions) -> Contributions:
+    """See `Contributions.merge_subwords`."""
+    if c.level == "word":
+        return c
+    if len(c) < len(c.target_tokens):
+        raise ValueError(
+            f"These are {len(c)} of {len(c.target_tokens)} steps, which may cut words: call merge_subwords() on the "
+            "whole result, then take steps of it."
+        )
+    columns, rows = _membership(c.source_words), _membership(c.target_words)
+    mean = rows / rows.sum(1, keepdim=True)
+    first_column, first_row = columns.argmax(1), rows.argmax(1)
+    probability = [c.probability[row.bool()].double().prod() for row in rows]
+    target_marking = detect_marking(c.target_tokens + c.predicted_tokens)
+    source_marking = detect_marking(c.source_tokens)
+    return replace(
+        c,
+        source=(mean @ c.source.double() @ columns.T).to(c.source.dtype),
+        target=(mean @ c.target.double() @ rows.T).to(c.target.dtype),
+        start=(mean @ c.start.double()).to(c.start.dtype),
+        logits=(mean @ c.logits.double()).to(c.logits.dtype),
+        probability=torch.stack(probability).to(c.probability.dtype),
+        source_tokens=join_words(c.source_tokens, c.source_words, source_marking),
+        target_tokens=join_words(c.target_tokens, c.target_words, target_marking),
+        predicted_tokens=join_predicted(c.predicted_tokens, c.target_tokens, c.target_words, target_marking),
+        source_ids=c.source_ids[first_column],
+        target_ids=c.target_ids[first_row],
+        predicted_ids=c.predicted_ids[first_row],
+        source_words=tuple(range(len(columns))),
+        target_words=tuple(range(len(rows))),
+        spans={name: span.at(mean) for name, span in c.spans.items()},
+        level="word",
+        steps=(),
+    )
+
+
+def _membership(words: Sequence[int]) -> Tensor:
+    """`[W, n]`, 1 where token n belongs to word W."""
+    return torch.nn.functional.one_hot(torch.tensor(words)).double().T

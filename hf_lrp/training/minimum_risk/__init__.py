@@ -1,0 +1,1 @@
+"""Minimum Risk Training: candidates, risks, loss and trainer."""

@@ -1,0 +1,46 @@
+"""What minimum risk training is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hf_lrp.training.arguments import TranslationTrainingArguments, require
+from hf_lrp.training.minimum_risk.risks import SMOOTHINGS
+
+RISKS = ("bleu", "chrf")
+
+
+@dataclass
+class MinimumRiskTrainingArguments(TranslationTrainingArguments):
+    """Those of `TranslationTrainingArguments`, and those of minimum risk. Defaults follow Voita et al. 2021."""
+
+    candidates: int = field(default=50, metadata={"help": "Samples per sentence, besides the reference."})
+    alpha: float = field(default=0.005, metadata={"help": "Sharpness of the distribution over candidates: P^alpha."})
+    risk: str = field(default="bleu", metadata={"help": f"Negative sentence score on candidates: {', '.join(RISKS)}."})
+    bleu_smoothing: str = field(
+        default="add-one", metadata={"help": f"Smoothing of sentence BLEU: {', '.join(SMOOTHINGS)}."}
+    )
+    scoring_tokens: int = field(
+        default=16_000, metadata={"help": "Candidate tokens whose activations are kept; bounds the memory."}
+    )
+    learning_rate: float = field(default=1e-5, metadata={"help": "The paper's."})
+    lr_scheduler_type: str = field(default="constant_with_warmup", metadata={"help": "Warm-up: warmup_steps."})
+    label_smoothing_factor: float = field(default=0.0, metadata={"help": "Minimum risk has none."})
+
+    def __post_init__(self) -> None:
+        require(self.risk in RISKS, f"risk must be one of {RISKS}, got {self.risk!r}.")
+        require(
+            self.bleu_smoothing in SMOOTHINGS,
+            f"bleu_smoothing must be one of {tuple(SMOOTHINGS)}, got {self.bleu_smoothing!r}.",
+        )
+        require(self.candidates > 0, f"candidates must be positive, got {self.candidates}.")
+        require(self.alpha >= 0, f"alpha must not be negative, got {self.alpha}.")
+        require(self.scoring_tokens > 0, f"scoring_tokens must be positive, got {self.scoring_tokens}.")
+        for name in ("source_word_dropout", "target_word_dropout", "label_smoothing_factor"):
+            require(
+                getattr(self, name) == 0,
+                f"{name} is of maximum likelihood: minimum risk training has none. Set it to 0, or leave it out.",
+            )
+        if self.greater_is_better is None and (self.metric_for_best_model or "").endswith("risk"):
+            self.greater_is_better = False
+        super().__post_init__()
