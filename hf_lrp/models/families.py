@@ -51,6 +51,7 @@ class Family:
             of keys the queries of its group, its key, its value ("groups").
         heads, key_heads: numbers of heads of queries, and of keys and values (None: the same).
         query_key_norms: norms on queries and keys, of each head or of all together.
+        scaling: what products of queries and keys are multiplied by; None: they are not.
         position_bias: the embedding in a self-attention that is added to its scores; layers without one use that of
             the first layer.
         alibi: a bias that grows with the key's position is added to the scores; "scaled": before these are scaled.
@@ -93,7 +94,7 @@ class Family:
     heads: str = "num_heads"
     key_heads: str | None = None
     query_key_norms: tuple[str, str] | None = None
-    scaling: str = "scaling"
+    scaling: str | None = "scaling"
     position_bias: str | None = None
     alibi: Literal["added", "scaled"] | None = None
     rotary: str | None = None
@@ -143,6 +144,7 @@ _T5 = Family(
     cross_attention_norm="layer.1.layer_norm",
     projections=("q", "k", "v", "o"),
     heads="n_heads",
+    scaling=None,
     position_bias="relative_attention_bias",
     feed_forward=("layer.-1.DenseReluDense.wi", "layer.-1.DenseReluDense.wo"),
     gated_feed_forward=(

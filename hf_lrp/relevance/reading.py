@@ -89,14 +89,13 @@ def _self_attention(
     if family.position_bias is not None:
         bias = module if hasattr(module, family.position_bias) else first
     elif family.alibi is not None:
-        scale = find(module, family.scaling) if family.alibi == "scaled" else 1.0
-        bias = Alibi(model, heads, scale)
+        bias = Alibi(model, heads, _scale(module, family) if family.alibi == "scaled" else 1.0)
     return Attention(
         HeadStates(q, heads, query_norm, rotary),
         HeadStates(k, key_heads, key_norm, rotary),
         HeadStates(v, key_heads),
         Projection(find(module, family.projections[3])),
-        find(module, family.scaling),
+        _scale(module, family),
         causal=is_decoder,
         bias=bias,
         reach=_maybe(module, family.sliding_window),
@@ -112,7 +111,7 @@ def _cross_attention(module: Any, family: Family) -> Attention:
         HeadStates(k, key_heads),
         HeadStates(v, key_heads),
         Projection(find(module, family.projections[3])),
-        find(module, family.scaling),
+        _scale(module, family),
         cross=True,
         cap=_maybe(module, family.score_cap),
     )
@@ -121,6 +120,11 @@ def _cross_attention(module: Any, family: Family) -> Attention:
 def _heads(module: Any, family: Family) -> tuple[int, int]:
     heads: int = find(module, family.heads)
     return heads, heads if family.key_heads is None else find(module, family.key_heads)
+
+
+def _scale(module: Any, family: Family) -> float:
+    scale: float = 1.0 if family.scaling is None else find(module, family.scaling)
+    return scale
 
 
 def _projections(module: Any, family: Family) -> tuple[Projection, Projection, Projection]:

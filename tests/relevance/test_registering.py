@@ -62,6 +62,7 @@ def test_a_model_that_cannot_generate_needs_a_target(model: Any) -> None:
     [
         ({"norm_first": False}, "differs from what hf_lrp assumes"),
         ({"scaling": "eyes"}, "The attention differs"),
+        ({"scaling": None}, "The attention differs"),
         ({"projections": ("offer", "ask", "give", "collect")}, "The attention differs"),
         ({"gated_feed_forward": ("think.1", "think.0", "think.2")}, "The feed-forward activation differs"),
         ({"gated_feed_forward": None, "feed_forward": ("think.0", "think.2")}, "The feed-forward activation differs"),
