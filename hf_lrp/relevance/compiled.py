@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -247,22 +247,25 @@ def _usable_levels() -> tuple[str, ...]:
     """Those of LEVELS that were built and that this processor has, by what torch says of it."""
     capability = torch.backends.cpu.get_cpu_capability()
     highest = 2 if capability.startswith("AVX512") else 1 if capability == "AVX2" else 0
-    return tuple(name for name in LEVELS[: highest + 1] if _file(name) is not None and _is_current(name))
+    return tuple(name for name in LEVELS[: highest + 1] if _file(name).exists() and _is_current(name))
 
 
 def _is_current(name: str) -> bool:
-    library = ctypes.CDLL(_file(name))
+    try:
+        library = ctypes.CDLL(str(_file(name)))
+    except OSError:  # built for another kind of machine
+        return False
     return hasattr(library, "interface") and library.interface() == INTERFACE
 
 
-def _file(name: str) -> str | None:
-    spec = importlib.util.find_spec(f"hf_lrp.relevance._fused_{name}")
-    return None if spec is None else spec.origin
+def _file(name: str) -> Path:
+    """Where setup.py puts a shared library: it is none of Python's, so its name has none of Python's tags."""
+    return Path(__file__).with_name(f"_fused_{name}{'.dll' if os.name == 'nt' else '.so'}")
 
 
 @functools.cache
 def _load(name: str) -> ctypes.CDLL:
-    library = ctypes.CDLL(_file(name))
+    library = ctypes.CDLL(str(_file(name)))
     for function, kinds in _SIGNATURES.items():
         getattr(library, function).argtypes = [_ARGUMENTS[kind] for kind in kinds]
         getattr(library, function).restype = ctypes.c_long if function.endswith(("memory", "interface")) else None

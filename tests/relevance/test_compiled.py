@@ -1,8 +1,10 @@
 """The compiled part gives what the torch code gives, at every instruction set that this machine has."""
 
+import importlib.util
 import multiprocessing
 import os
 import platform
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,19 @@ def test_nothing_is_missing() -> None:
     # in the order of LEVELS; torch says DEFAULT where a processor has neither
     highest = {"AVX2": 1, "AVX512": 2}.get(torch.backends.cpu.get_cpu_capability().split("_")[0], 0)
     assert [name for name in compiled.LEVELS if is_usable(name)] == list(compiled.LEVELS[: highest + 1])
+
+
+@pytest.mark.parametrize("content", [None, b"for another machine"])
+def test_a_library_that_cannot_be_loaded_is_as_if_not_built(tmp_path: Path, content: bytes | None) -> None:
+    copied = shutil.copy(str(compiled.__file__), tmp_path)
+    if content is not None:
+        for path in Path(compiled.__file__).parent.glob("_fused_*"):
+            (tmp_path / path.name).write_bytes(content)
+    spec = importlib.util.spec_from_file_location("copied", copied)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert not module.is_built()
 
 
 @pytest.fixture(params=LEVELS)
