@@ -1,4 +1,4 @@
-"""The part of benchmark.py about many sentences: lists, prefix types that share the encoder, and processes."""
+"""The part of benchmark.py about many sentences: lists, prefixes and candidates that share the encoder, processes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
-from torch import Tensor
+from benchmark_subjects import load_model, random_sentence
+from benchmark_times import Tasks, foreign_load, take_turns
+from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from hf_lrp import explain, explain_prefixes
@@ -28,14 +28,15 @@ from hf_lrp.models.loading import load
 from hf_lrp.relevance import compiled
 
 SENTENCES = 20
-Draw = Callable[[int, int], Tensor]  # ids of a random sentence, from its length and a seed
-Tasks = dict[str, Callable[[], None]]
+CANDIDATES = 10  # translations of one source, of equal length
+ONE_BY_ONE, LIST, TOGETHER = "loop of single calls", "list", "explain_prefixes"
+THREE_CALLS = "three explain calls"
 
 
-def list_tasks(model: PreTrainedModel, draw: Draw) -> tuple[Tasks, Tasks]:
+def list_tasks(model: PreTrainedModel) -> tuple[Tasks, Tasks]:
     """Sentences of 10 to 29 tokens one by one and as a list: with given targets, and with 20 generated tokens."""
     lengths = range(10, 10 + SENTENCES)
-    sources, targets = ([draw(length, seed + length) for length in lengths] for seed in (0, 100))
+    sources, targets = ([random_sentence(length, seed + length) for length in lengths] for seed in (0, 100))
 
     def one_by_one() -> None:
         for source, target in zip(sources, targets, strict=True):
@@ -46,32 +47,50 @@ def list_tasks(model: PreTrainedModel, draw: Draw) -> tuple[Tasks, Tasks]:
             explain(model, None, source, **options)
 
     options = {"max_new_tokens": 20, "num_beams": 1}
-    given: Tasks = {"loop of single calls": one_by_one, "list": lambda: _run(explain(model, None, sources, targets))}
+    given: Tasks = {ONE_BY_ONE: one_by_one, LIST: lambda: explain(model, None, sources, targets)}
     generated: Tasks = {
-        "loop of single calls": translate_one_by_one,
-        "list": lambda: _run(explain(model, None, sources, **options)),
+        ONE_BY_ONE: translate_one_by_one,
+        LIST: lambda: explain(model, None, sources, **options),
     }
     return given, generated
 
 
-def prefix_tasks(model: PreTrainedModel, draw: Draw, length: int) -> Tasks:
+def candidate_tasks(model: PreTrainedModel, length: int) -> Tasks:
+    """Several translations of one source, S = T = length, one by one and as a list in which the source repeats."""
+    source = random_sentence(length, 1)
+    candidates = [random_sentence(length, 10 + number) for number in range(CANDIDATES)]
+
+    def one_by_one() -> None:
+        for candidate in candidates:
+            explain(model, None, source, candidate)
+
+    return {ONE_BY_ONE: one_by_one, LIST: lambda: explain(model, None, [source] * CANDIDATES, candidates)}
+
+
+def prefix_tasks(model: PreTrainedModel, length: int) -> Tasks:
     """Three prefix types of one source, S = T = length, explained separately and together."""
-    source = draw(length, 1)
-    targets = {name: draw(length, seed) for seed, name in enumerate(("reference", "model", "random"), start=2)}
+    source = random_sentence(length, 1)
+    targets = {
+        name: random_sentence(length, seed) for seed, name in enumerate(("reference", "model", "random"), start=2)
+    }
 
     def separately() -> None:
         for target in targets.values():
             explain(model, None, source, target)
 
+    return {THREE_CALLS: separately, TOGETHER: lambda: list(explain_prefixes(model, None, source, targets))}
+
+
+def measure_many(checkpoint: str | None, rounds: int, lengths: Sequence[int]) -> dict[str, Any]:
+    """Lists of sentences, and what shares the encoder, at several lengths."""
+    model = load_model(checkpoint)
+    given, generated = (take_turns(tasks, rounds) for tasks in list_tasks(model))
     return {
-        "three explain calls": separately,
-        "explain_prefixes": lambda: _run(explain_prefixes(model, None, source, targets)),
+        "targets given": given,
+        "translations generated": generated,
+        "candidates": {str(length): take_turns(candidate_tasks(model, length), rounds) for length in lengths[:2]},
+        "prefixes": {str(length): take_turns(prefix_tasks(model, length), rounds) for length in lengths},
     }
-
-
-def _run(results: Any) -> None:
-    for _ in results:
-        pass
 
 
 @contextmanager
@@ -139,42 +158,14 @@ def where_time_goes(checkpoint: str, data: Sequence[str], number: int) -> dict[s
     }
 
 
-def measure_analyze(checkpoint: str, data: Sequence[str], quick: bool) -> dict[str, Any]:
+def measure_analyze(checkpoint: str, data: Sequence[str], number: int, rounds: int) -> dict[str, Any]:
     """Sentences per second of one process, of two, and of one without the compiled part; where the time goes."""
-    number = 8 if quick else 32
-    one, two = (sentences_per_second(checkpoint, data, number, processes) for processes in (1, 2))
-    with compiled_off():
-        slow = sentences_per_second(checkpoint, data, number // 2, 1)
-    return {
-        "1 process": one,
-        "2 processes": two,
-        "1 process without the compiled part": slow,
-        "shares": where_time_goes(checkpoint, data, number // 2),
-    }
-
-
-def show_corpus(name: str, result: dict[str, Any], console: Console) -> None:
-    """Print one model's results."""
-    table = Table(title=f"{name}, many sentences")
-    for column in ("what", "against", "takes"):
-        table.add_column(column, justify="right" if column == "takes" else "left")
-    for what, times in result["list"].items():
-        table.add_row(
-            f"list of {SENTENCES}, {what}", "loop of single calls", _ratio(times, "list", "loop of single calls")
-        )
-    for length, times in result["prefixes"].items():
-        ratio = _ratio(times, "explain_prefixes", "three explain calls")
-        table.add_row(f"explain_prefixes, S = T = {length}", "three explain calls", ratio)
-    console.print(table)
-    if "analyze" in result:
-        rates = result["analyze"]
-        one, two, slow = (rates[name] for name in rates if name != "shares")
-        console.print(
-            f"analyze, sentences per second: {one:.3f} in one process, {two:.3f} in two ({two / one:.2f} x), "
-            f"{slow:.3f} in one without the compiled part ({one / slow:.2f} x)"
-        )
-        console.print("of one process:", ", ".join(f"{name} {share:.0%}" for name, share in rates["shares"].items()))
-
-
-def _ratio(times: dict[str, float], what: str, against: str) -> str:
-    return f"{times[what] / times[against]:.2f} x"
+    rates: dict[str, list[float]] = {"1 process": [], "2 processes": [], "1 process without the compiled part": []}
+    with foreign_load() as load:
+        for _ in tqdm(range(rounds), desc="Analysing", unit="round", leave=False):
+            for processes, name in ((1, "1 process"), (2, "2 processes")):
+                rates[name].append(sentences_per_second(checkpoint, data, number, processes))
+            with compiled_off():
+                slow = sentences_per_second(checkpoint, data, number // 2, 1)
+            rates["1 process without the compiled part"].append(slow)
+    return {"rates": rates, "shares": where_time_goes(checkpoint, data, number // 2), **load}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from benchmark_times import seconds
-from rich.console import Console
-from rich.table import Table
+from benchmark_sentences import BASELINE, explain_all
+from benchmark_subjects import BART_LIKE, OTHERS, random_sentence, transformer_base
+from benchmark_times import Tasks, take_turns
 from torch import Tensor
 from transformers import (
     AutoConfig,
@@ -25,7 +24,13 @@ from hf_lrp.relevance.propagation import propagate
 
 PROMPT, STEPS = 100, 25
 SPEECH_STEPS = 8
-Tasks = dict[str, Callable[[], None]]
+
+
+def compare_families(rounds: int) -> dict[str, Any]:
+    """Explaining with each family at equal size, S = 20, T = 23."""
+    ids = random_sentence(20, 1), random_sentence(23, 2)
+    models = {family: transformer_base(family) for family in BART_LIKE + OTHERS}
+    return take_turns({name: lambda m=model: explain_all(m, *ids) for name, model in models.items()}, rounds)
 
 
 def decoder_only() -> PreTrainedModel:
@@ -51,19 +56,19 @@ def gradient_steps(model: PreTrainedModel, ids: Tensor, steps: int) -> None:
         torch.autograd.grad(step, inputs, retain_graph=True)
 
 
-def measure_decoder_only(repeats: int, prompt: int = PROMPT, steps: int = STEPS) -> dict[str, Any]:
-    """Seconds of both, for a prompt and the steps after it."""
+def measure_decoder_only(rounds: int, prompt: int = PROMPT, steps: int = STEPS) -> dict[str, Any]:
+    """Explaining and what it is compared with, for a prompt and the steps after it."""
     model = decoder_only()
     ids = torch.randint(10, model.config.vocab_size, (prompt + steps,), generator=torch.Generator().manual_seed(1))
     tasks: Tasks = {
-        "forward + T backward, to embeddings only": lambda: gradient_steps(model, ids, steps),
+        BASELINE: lambda: gradient_steps(model, ids, steps),
         "explain": lambda: explain_steps(model, ids, steps),
     }
-    return {"prompt": prompt, "steps": steps, "seconds": seconds(tasks, repeats)}
+    return {"prompt": prompt, "steps": steps, **take_turns(tasks, rounds)}
 
 
-def measure_speech(checkpoint: str | None, repeats: int) -> dict[str, Any]:
-    """Seconds for some steps of Whisper: a checkpoint, or random weights in the size of Whisper tiny.
+def measure_speech(checkpoint: str | None, rounds: int) -> dict[str, Any]:
+    """Explaining some steps of Whisper: a checkpoint, or random weights in the size of Whisper tiny.
 
     The encoder has 1,500 positions however long the speech is, so features are drawn.
     """
@@ -76,33 +81,7 @@ def measure_speech(checkpoint: str | None, repeats: int) -> dict[str, Any]:
     features = torch.randn(model.config.num_mel_bins, 2 * model.config.max_source_positions)
     target = torch.randint(10, 10_000, (SPEECH_STEPS,), generator=torch.Generator().manual_seed(1))
     tasks: Tasks = {
-        "all": lambda: _run(explain(model, None, features, target)),
-        "R(source) alone": lambda: _run(explain(model, None, features, target, source_tokens=False)),
+        "all": lambda: explain(model, None, features, target),
+        "R(source) alone": lambda: explain(model, None, features, target, source_tokens=False),
     }
-    return {"steps": SPEECH_STEPS, "seconds": seconds(tasks, repeats)}
-
-
-def _run(_: Any) -> None:
-    """A task returns nothing."""
-
-
-def show_families(times: dict[str, float], console: Console) -> None:
-    """Print the comparison of families."""
-    table = Table(title="explain on families of equal size, S = 20, T = 23")
-    for column in ("family", "seconds", "of Marian's"):
-        table.add_column(column, justify="left" if column == "family" else "right")
-    for name, value in times.items():
-        table.add_row(name, f"{value:.3f}", f"{value / times['marian']:.2f} x")
-    console.print(table)
-
-
-def show_models(alone: dict[str, Any], speech: dict[str, Any], console: Console) -> None:
-    """Print what was measured on the decoder-only model and on Whisper."""
-    times = alone["seconds"]
-    ours, base = times["explain"], times["forward + T backward, to embeddings only"]
-    console.print(
-        f"decoder only, SmolLM2's size, prompt of {alone['prompt']}, {alone['steps']} steps: {ours:.2f} s, one "
-        f"forward and T backward passes to the embeddings {base:.2f} s: {ours / base:.2f} x"
-    )
-    whole, alone_time = (speech["seconds"][name] for name in ("all", "R(source) alone"))
-    console.print(f"Whisper tiny, {speech['steps']} steps: {whole:.1f} s, R(source) alone {alone_time:.1f} s")
+    return {"steps": SPEECH_STEPS, **take_turns(tasks, rounds)}

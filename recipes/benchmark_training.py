@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
-from benchmark_times import seconds
+from benchmark_times import medians, take_turns
 from datasets import Dataset
 from rich.console import Console
 from rich.table import Table
@@ -168,7 +168,7 @@ def compare_trainers(material: Material, updates: int, repeats: int) -> dict[str
         }
         every = next(iter(looks.values()))[1]
         tasks: dict[str, Callable[[], Any]] = {name: trainer.train for name, trainer in trainers.items()}
-        times = seconds(tasks | {name: task for name, (task, _) in looks.items()}, repeats)
+        times = medians(take_turns(tasks | {name: task for name, (task, _) in looks.items()}, repeats))
     step = times[OURS] / updates
     return {
         "updates": updates,
@@ -257,7 +257,7 @@ def compare_minimum_risk(material: Material, batches: int, repeats: int) -> dict
             naive_minimum_risk_step(model, batch, number, alpha, SEED).backward()
             model.zero_grad()
 
-    times = seconds({"minimum_risk_step": ours, "naive": naive}, repeats)
+    times = medians(take_turns({"minimum_risk_step": ours, "naive": naive}, repeats))
     return {
         "candidates": number,
         "distinct candidates with the reference": statistics.mean(distinct),
