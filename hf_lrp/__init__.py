@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from hf_lrp.inputs.prompts import Prompt
     from hf_lrp.models.families import Family, register_family
     from hf_lrp.models.loading import load
-    from hf_lrp.relevance.modules import UnknownStructure
+    from hf_lrp.models.recording import UnknownStructure
     from hf_lrp.relevance.patching import patched
     from hf_lrp.relevance.rules import AlphaBeta, Epsilon, Gamma
     from hf_lrp.results.collection import ContributionsList
@@ -48,7 +48,7 @@ _MODULES = {
     "Gamma": "relevance.rules",
     "Prompt": "inputs.prompts",
     "Span": "results.spans",
-    "UnknownStructure": "relevance.modules",
+    "UnknownStructure": "models.recording",
     "explain": "explainer",
     "explain_prefixes": "explainer",
     "load": "models.loading",

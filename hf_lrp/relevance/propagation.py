@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
+from hf_lrp.models.recording import Tape, checked_together
+from hf_lrp.models.structure import Network, Stack, widths
 from hf_lrp.models.weights import not_finite
 from hf_lrp.relevance import operations
-from hf_lrp.relevance.blocks import Leak
-from hf_lrp.relevance.modules import Tape, Window, checked_together
-from hf_lrp.relevance.network import Network, Stack, widths
+from hf_lrp.relevance.backward import Backward
 from hf_lrp.relevance.patching import PatchedModel
+from hf_lrp.relevance.window import WHOLE, Window
 
 
 @dataclass(frozen=True)
@@ -160,8 +161,7 @@ class _Encoder:
             self.output = stack.replay(tape)
         item = self.output.element_size()
         self.capacity = _steps_per_chunk(patch.network, len(self.output), longest, item, max_memory)
-        self._stack = stack
-        self._window = Window(tape, patch.rule, slice(None))
+        self._stack, self._tape, self._rule = stack, tape, patch.rule
         self._leaks: list[Tensor] = []
         self._rows: list[Tensor] = []
 
@@ -181,7 +181,7 @@ class _Encoder:
             return
         together = self._leaks[0] if len(self._leaks) == 1 else torch.cat(self._leaks, 1)
         self._leaks.clear()
-        totals = self._stack.relprop(self._window, together, Leak()).T
+        totals = Backward(self._tape, self._rule).stack(self._stack, together, WHOLE).T
         for rows, part in zip(self._rows, totals.split([len(rows) for rows in self._rows]), strict=True):
             rows.copy_(part)
         self._rows.clear()
@@ -234,15 +234,14 @@ def _back(
         part = slice(positions.start - steps.start, positions.stop - steps.start)
         if encoder is not None:
             encoder.make_room(part.stop - part.start)
-        window = Window(tape, patch.rule, positions, own_step=True)
         relevance = operations.logit(patch.rule, chosen.inputs[part], rows[part], chosen.biases[part])
-        leak = Leak(totals=not source_tokens)
-        decoder[part, : positions.stop] = network.decoder.relprop(window, relevance, leak).T
-        if encoder is not None and leak.relevance is not None:
+        back = Backward(tape, patch.rule, leak_totals=not source_tokens)
+        decoder[part, : positions.stop] = back.stack(network.decoder, relevance, Window(positions, own_step=True)).T
+        if encoder is not None and back.leak is not None:
             if source_tokens:
-                encoder.add(leak.relevance, source[part])
+                encoder.add(back.leak, source[part])
             else:
-                source[part] = leak.relevance.sum(0)
+                source[part] = back.leak.sum(0)
     return Relevance(source, decoder, chosen.value, chosen.probability, chosen.ids)
 
 

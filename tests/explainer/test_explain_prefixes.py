@@ -8,7 +8,8 @@ from transformers import MarianModel
 from transformers.models.fsmt import modeling_fsmt
 
 from hf_lrp import AlphaBeta, Contributions, Epsilon, explain, explain_prefixes, patched
-from hf_lrp.relevance.modules import UnknownStructure
+from hf_lrp.models.recording import UnknownStructure
+from hf_lrp.relevance.backward import Backward
 from hf_lrp.relevance.propagation import DecoderInput, propagate, propagate_all
 
 SOURCES = ["the cat sees", "a big blue street"]
@@ -113,14 +114,14 @@ def test_the_encoder_is_passed_once_forward_and_as_seldom_as_fits_backward(capac
     stack, passes, steps = model.get_encoder(), [], []
     stack.register_forward_hook(lambda *_: passes.append(1))
     with patched(model) as patch:
-        relprop = type(patch.network.encoder).relprop
+        go_back = Backward.stack
 
-        def noted(self, window, relevance, leak):
-            if self is patch.network.encoder:
+        def noted(self, stack, relevance, window):
+            if stack is patch.network.encoder:
                 steps.append(relevance.shape[1])
-            return relprop(self, window, relevance, leak)
+            return go_back(self, stack, relevance, window)
 
-        monkeypatch.setattr(type(patch.network.encoder), "relprop", noted)
+        monkeypatch.setattr(Backward, "stack", noted)
         propagate_all(patch, encoder_inputs(model), given, 2**40)
     assert passes == [1]
     assert steps == sent

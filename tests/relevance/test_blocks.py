@@ -9,7 +9,7 @@ from tiny_models import random_ids
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from hf_lrp.relevance.modules import Tape, UnknownStructure, require_equal
+from hf_lrp.models.recording import Tape, UnknownStructure, require_equal
 from hf_lrp.relevance.patching import PatchedModel, patched
 from hf_lrp.relevance.propagation import propagate
 

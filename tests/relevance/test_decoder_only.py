@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
+from left_alone import is_patched, unchanged
 from slow_decoder import slow_decoder
-from test_patching import is_patched, unchanged
 from tiny_decoders import DECODERS, tiny_decoder
 from tiny_models import random_ids, tiny_model
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from transformers import MambaConfig, MambaForCausalLM, MixtralConfig, MixtralFo
 
 from hf_lrp import AlphaBeta, Epsilon, Gamma, patched
 from hf_lrp.models.families import FAMILIES
-from hf_lrp.relevance.modules import UnknownStructure
+from hf_lrp.models.recording import UnknownStructure
 from hf_lrp.relevance.propagation import Relevance, propagate
 from hf_lrp.relevance.rules import Rule
 

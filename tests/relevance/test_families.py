@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from left_alone import is_patched, unchanged
 from slow_propagation import Stack, describe, modules_of, slow_propagate
 from test_blocks import double
-from test_patching import assert_same, is_patched, unchanged
+from test_patching import assert_same
 from tiny_models import (
     ALL_FAMILIES,
     EOS,
@@ -26,7 +27,7 @@ from transformers.models.fsmt import modeling_fsmt
 
 from hf_lrp import AlphaBeta, Contributions, Epsilon, explain, patched
 from hf_lrp.models.families import FAMILIES
-from hf_lrp.relevance.modules import UnknownStructure
+from hf_lrp.models.recording import UnknownStructure
 from hf_lrp.relevance.propagation import Relevance, propagate
 from hf_lrp.relevance.rules import Rule
 

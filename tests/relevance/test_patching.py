@@ -2,13 +2,14 @@
 
 import copy
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from left_alone import is_patched, state_of, unchanged
 from tiny_models import random_ids, tiny_model
 from torch import Tensor, nn
 from transformers import (
@@ -22,61 +23,12 @@ from transformers import (
     SwitchTransformersForConditionalGeneration,
 )
 
-from hf_lrp.relevance import patching
-from hf_lrp.relevance.modules import Recorded
+from hf_lrp.models import exchange
+from hf_lrp.models.recording import Recorded
 from hf_lrp.relevance.patching import patched
 from hf_lrp.relevance.rules import AlphaBeta, Epsilon
 
 SOURCE, TARGET = random_ids(3, 6, seed=1), random_ids(3, 5, seed=2)
-
-
-def is_patched(model: nn.Module) -> bool:
-    return any(isinstance(module, Recorded) for module in model.modules())
-
-
-def state_of(model: PreTrainedModel) -> dict[str, Any]:
-    """Everything that must be as before: tensors as lists, hooks by identity, for ==."""
-    modules = {
-        name: {
-            "identity": id(module),
-            "class": type(module),
-            "attributes": sorted(vars(module)),
-            "hooks": {
-                key: [*map(id, value.values())]
-                for key, value in vars(module).items()
-                if "hooks" in key and isinstance(value, dict)
-            },
-            "training": module.training,
-        }
-        for name, module in model.named_modules()
-    }
-    parameters = {
-        name: (
-            id(parameter),
-            parameter._version,
-            parameter.requires_grad,
-            parameter.tolist(),
-            None if parameter.grad is None else parameter.grad.tolist(),
-        )
-        for name, parameter in model.named_parameters()
-    }
-    return {
-        "modules": modules,
-        "parameters": parameters,
-        "buffers": {name: buffer.tolist() for name, buffer in model.named_buffers()},
-        "config": model.config.to_dict(),
-        "generation config": model.generation_config.to_dict() if model.generation_config else None,
-        "attention": model.config._attn_implementation,
-    }
-
-
-@contextmanager
-def unchanged(model: PreTrainedModel) -> Iterator[None]:
-    """Check that the block leaves no trace in the model."""
-    before = state_of(model)
-    yield
-    assert state_of(model) == before
-    assert not is_patched(model)
 
 
 def assert_same(actual: Any, expected: Any) -> None:
@@ -210,7 +162,7 @@ def test_the_model_comes_back_after_any_exception(model: PreTrainedModel, error:
 def test_the_model_comes_back_if_acquiring_is_interrupted(
     model: PreTrainedModel, calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counterpart, seen = patching.counterpart, []
+    counterpart, seen = exchange.counterpart, []
 
     def interrupted(*args: Any) -> type[nn.Module]:
         seen.append(args)
@@ -218,7 +170,7 @@ def test_the_model_comes_back_if_acquiring_is_interrupted(
             raise KeyboardInterrupt
         return counterpart(*args)
 
-    monkeypatch.setattr(patching, "counterpart", interrupted)
+    monkeypatch.setattr(exchange, "counterpart", interrupted)
     with unchanged(model), pytest.raises(KeyboardInterrupt), patched(model):
         pass
     assert len(seen) == calls + 1

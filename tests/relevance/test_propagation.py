@@ -11,7 +11,7 @@ from tiny_models import ALL_FAMILIES, FAMILIES, GOLDEN, encoder_inputs, load_gol
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from hf_lrp.relevance import blocks, compiled, operations, propagation, rules
+from hf_lrp.relevance import backward, compiled, operations, propagation, rules
 from hf_lrp.relevance.operations import attention_core, by_token
 from hf_lrp.relevance.patching import patched
 from hf_lrp.relevance.propagation import Relevance, propagate
@@ -167,7 +167,7 @@ def test_positions_that_go_in_turns_make_no_difference(
     """Feed-forward blocks, of which only some positions are taken at a time."""
     whole = run(model.double(), rule)
     for elements in (1, 100):
-        monkeypatch.setattr(blocks, "CPU_ELEMENTS", elements)
+        monkeypatch.setattr(backward, "CPU_ELEMENTS", elements)
         assert_close(run(model, rule), whole, 1e-8)
 
 
@@ -181,7 +181,7 @@ def test_what_a_gpu_is_given_gives_the_same(
     monkeypatch.setattr(by_token, "CPU_BLOCK", by_token.GPU_BLOCK)
     monkeypatch.setattr(attention_core, "ATTENTION_BLOCK", attention_core.GPU_BLOCK)
     monkeypatch.setattr(attention_core, "HEAD_BLOCK", attention_core.GPU_BLOCK)
-    monkeypatch.setattr(blocks, "CPU_ELEMENTS", blocks.GPU_ELEMENTS)
+    monkeypatch.setattr(backward, "CPU_ELEMENTS", backward.GPU_ELEMENTS)
     for module in (rules, attention_core):
         monkeypatch.setattr(module, "may_hold", lambda condition: True)
     assert_close(run(model, rule), whole, 1e-8)

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import T5GemmaConfig, T5GemmaForConditionalGeneration, T5GemmaModuleConfig
 
 from hf_lrp import AlphaBeta, Epsilon, explain, patched
-from hf_lrp.relevance.modules import UnknownStructure
+from hf_lrp.models.recording import UnknownStructure
 from hf_lrp.relevance.propagation import Relevance, propagate
 from hf_lrp.relevance.rules import Rule
 

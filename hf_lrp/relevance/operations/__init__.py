@@ -18,11 +18,12 @@ Shapes: relevance is ``[tokens, steps, features]``: all predictions ("steps") th
 many right-hand sides of the same redistribution.
 """
 
+from hf_lrp.models.rotation import Rotation
 from hf_lrp.relevance.operations.attention_core import attention
 from hf_lrp.relevance.operations.joins import product, residual, sum_of
 from hf_lrp.relevance.operations.linear_maps import convolution, linear, logit
 from hf_lrp.relevance.operations.norms import layer_norm, rms_norm
-from hf_lrp.relevance.operations.rotation import Rotation, rotated_linear, rotated_norm
+from hf_lrp.relevance.operations.rotation import rotated_linear, rotated_norm
 
 __all__ = [
     "Rotation",

@@ -6,29 +6,13 @@ that cancel; it is linear, so it is taken into the map that makes its input: a l
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
+from hf_lrp.models.rotation import Rotation
 from hf_lrp.relevance import compiled
 from hf_lrp.relevance.operations.by_token import Writer, redistribute, share_bias
 from hf_lrp.relevance.rules import Rule
-
-
-class Rotation(NamedTuple):
-    """``y_j = cos_j x_j + sin_j x_partner(j)``, for each token.
-
-    cos: [tokens, d]; sin: the same, with the sign of the partner's term; partner: [d].
-    """
-
-    cos: Tensor
-    sin: Tensor
-    partner: Tensor
-
-    def turn(self, x: Tensor) -> Tensor:
-        """[tokens, d] -> [tokens, d]"""
-        return self.cos * x + self.sin * x[:, self.partner]
 
 
 def rotated_linear(

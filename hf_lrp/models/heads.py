@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hf_lrp.models.families import NormKind, Pairs
-from hf_lrp.relevance import operations
-from hf_lrp.relevance.modules import Tape, Window, norm_eps
-from hf_lrp.relevance.operations import Rotation
+from hf_lrp.models.modules import norm_eps
+from hf_lrp.models.recording import Tape
+from hf_lrp.models.rotation import Rotation, of_all_heads
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,6 @@ class Projection:
         """[length, out]"""
         output = tape.output(self.module)
         return output if self.rows is None else output[:, self.rows]
-
-    def relprop(self, window: Window, relevance: Tensor, rotation: Rotation | None = None) -> Tensor:
-        """[positions, steps, out] -> [positions, steps, in]; rotation: one that follows."""
-        result: Tensor = self.module.relprop(window, relevance, self.rows, rotation)
-        return result
 
 
 @dataclass(frozen=True)
@@ -80,31 +75,22 @@ class HeadNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[length, heads, d] -> [length, heads, d]"""
-        rows, weight = self._rows(x)
-        offset = rows - rows.mean(-1, keepdim=True) if self._centred else rows
-        scale = torch.rsqrt(offset.square().mean(-1, keepdim=True) + norm_eps(self.module))
+        rows, weight = self.rows(x)
+        offset = rows - rows.mean(-1, keepdim=True) if self.is_centred else rows
+        scale = torch.rsqrt(offset.square().mean(-1, keepdim=True) + self.eps)
         return (weight * offset * scale).view(x.shape)
 
-    def relprop(self, rule: Any, x: Tensor, rotation: Rotation, relevance: Tensor) -> Tensor:
-        """x: [positions, heads, d]; rotation: of one head; relevance: [positions, steps, heads d] -> the same."""
-        positions, heads, width = x.shape
-        rows, weight = self._rows(x)
-        if len(rows) == positions:
-            turn, routed = of_all_heads(rotation, heads), relevance
-        else:
-            cos, sin = (part.repeat_interleave(heads, 0) for part in (rotation.cos, rotation.sin))
-            turn = Rotation(cos, sin, rotation.partner)
-            routed = relevance.unflatten(-1, (heads, width)).transpose(1, 2).flatten(0, 1)
-        received = operations.rotated_norm(rule, rows, weight, norm_eps(self.module), self._centred, turn, routed)
-        if len(rows) == positions:
-            return received
-        return received.view(positions, heads, -1, width).transpose(1, 2).flatten(2)
+    @property
+    def eps(self) -> float:
+        """What is added to the variance or mean square."""
+        return norm_eps(self.module)
 
     @property
-    def _centred(self) -> bool:
+    def is_centred(self) -> bool:
+        """Whether the mean is subtracted."""
         return self.kind == "own layer"
 
-    def _rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What is normed together, [rows, d], and its gain, of the same shape."""
         gain = 1 + self.module.weight if self.kind == "offset rms" else self.module.weight
         if gain.dim() == 1 and len(gain) != x.shape[-1]:
@@ -112,14 +98,6 @@ class HeadNorm:
             return rows, gain.expand_as(rows)
         rows = x.flatten(0, 1)
         return rows, gain.expand_as(x).reshape(rows.shape)
-
-
-def of_all_heads(rotation: Rotation, heads: int) -> Rotation:
-    """The rotation of heads side by side, from that of one."""
-    width = len(rotation.partner)
-    starts = torch.arange(heads, device=rotation.partner.device) * width
-    partner = (starts[:, None] + rotation.partner).flatten()
-    return Rotation(rotation.cos.repeat(1, heads), rotation.sin.repeat(1, heads), partner)
 
 
 @dataclass(frozen=True)
@@ -133,29 +111,20 @@ class HeadStates:
 
     def states(self, tape: Tape, positions: slice) -> Tensor:
         """[heads, positions, d]"""
-        x = self._projected(tape, positions)
+        x = self.projected(tape, positions)
         if self.norm is not None:
             x = self.norm(x)
         if self.rotary is not None:
-            x = of_all_heads(self._rotation(tape, positions), self.heads).turn(x.flatten(1)).view(x.shape)
+            x = of_all_heads(self.rotation_of(tape, positions), self.heads).turn(x.flatten(1)).view(x.shape)
         return x.movedim(1, 0)
 
-    def relprop(self, window: Window, relevance: Tensor) -> Tensor:
-        """[positions, steps, heads d] -> [positions, steps, in]"""
-        place = window.tape, window.positions
-        if self.norm is not None:
-            relevance = self.norm.relprop(window.rule, self._projected(*place), self._rotation(*place), relevance)
-        elif self.rotary is not None:
-            return self.projection.relprop(window, relevance, of_all_heads(self._rotation(*place), self.heads))
-        return self.projection.relprop(window, relevance)
-
-    def _projected(self, tape: Tape, positions: slice) -> Tensor:
+    def projected(self, tape: Tape, positions: slice) -> Tensor:
         """[positions, heads, d]"""
         return self.projection.output(tape)[positions].unflatten(-1, (self.heads, -1))
 
-    def _rotation(self, tape: Tape, positions: slice) -> Rotation:
-        """That of one head, [positions, d]."""
-        whole = self._projected(tape, slice(None))
+    def rotation_of(self, tape: Tape, positions: slice) -> Rotation:
+        """The rotation of one head, [positions, d]; one that turns nothing where there is none."""
+        whole = self.projected(tape, slice(None))
         if self.rotary is None:  # one that turns nothing
             length, width = whole[positions].shape[::2]
             numbers = torch.arange(width, device=whole.device)

@@ -1,4 +1,4 @@
-"""Reading the layers of a model with its family's description."""
+"""Reading a model with its family's description: stacks, layers, and which modules are recorded as what."""
 
 from __future__ import annotations
 
@@ -7,33 +7,36 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from hf_lrp.models.families import Family
-from hf_lrp.relevance.blocks import Attention, Branch, FeedForward, Layer, Residual
-from hf_lrp.relevance.heads import HeadNorm, HeadStates, Projection, Rotary
-from hf_lrp.relevance.modules import (
-    Recorded,
-    RelevanceLayerNorm,
-    RelevanceLinear,
-    RelevanceOffsetRMSNorm,
-    RelevanceOwnLayerNorm,
-    RelevanceOwnLinear,
-    RelevanceRMSNorm,
-    RelevanceTransposedLinear,
+from hf_lrp.models.families import HOW_TO, Family, family_of
+from hf_lrp.models.heads import HeadNorm, HeadStates, Projection, Rotary
+from hf_lrp.models.modules import (
+    RecordedConv1d,
+    RecordedLayer,
+    RecordedLayerNorm,
+    RecordedLinear,
+    RecordedOffsetRMSNorm,
+    RecordedOwnLayerNorm,
+    RecordedOwnLinear,
+    RecordedRMSNorm,
+    RecordedTransposedLinear,
 )
+from hf_lrp.models.recording import Recorded
+from hf_lrp.models.structure import Attention, Branch, FeedForward, FrontEnd, Layer, Network, Residual, Stack
 
 NORMS: dict[str, type[Recorded]] = {
-    "layer": RelevanceLayerNorm,
-    "own layer": RelevanceOwnLayerNorm,
-    "rms": RelevanceRMSNorm,
-    "offset rms": RelevanceOffsetRMSNorm,
+    "layer": RecordedLayerNorm,
+    "own layer": RecordedOwnLayerNorm,
+    "rms": RecordedRMSNorm,
+    "offset rms": RecordedOffsetRMSNorm,
 }
 LINEARS: dict[str, type[Recorded]] = {
-    "plain": RelevanceLinear,
-    "own": RelevanceOwnLinear,
-    "transposed": RelevanceTransposedLinear,
+    "plain": RecordedLinear,
+    "own": RecordedOwnLinear,
+    "transposed": RecordedTransposedLinear,
 }
 
 
@@ -56,7 +59,68 @@ def _maybe(root: Any, path: str | None) -> Any | None:
     return None if path is None else find(root, path)
 
 
-def read_layer(model: PreTrainedModel, stack: Any, layer: Any, first: Any, family: Family, is_decoder: bool) -> Layer:
+def read_network(model: PreTrainedModel) -> Network:
+    """Describe ``model`` by its family; raises for architectures that are not supported."""
+    family = family_of(model)
+    try:
+        return _read(model, family)
+    except (AttributeError, IndexError) as error:
+        raise TypeError(
+            f"{type(model).__name__} is not built as the description of {model.config.model_type!r} says: {error}. "
+            f"Another task's class, custom modeling code or an unknown transformers version can cause this. {HOW_TO}"
+        ) from error
+
+
+def _read(model: PreTrainedModel, family: Family) -> Network:
+    head = find(model, family.head)
+    encoder = None if family.encoder is None else _read_stack(model, find(model, family.encoder), family, False)
+    decoder = _read_stack(model, find(model, family.decoder), family, True)
+    counterparts: dict[nn.Module, type[Recorded]] = {head: RecordedLinear}
+    for stack in (encoder, decoder):
+        counterparts |= {} if stack is None else _counterparts(stack, family)
+    bias = None if family.head_bias is None else find(model, family.head_bias).flatten()
+    scaled = family.scaled_head is not None and getattr(model.config, family.scaled_head)
+    scale = model.config.d_model**-0.5 if scaled else 1.0
+    logit_scale = 1.0 if family.logit_scale is None else find(model, family.logit_scale)
+    logit_cap = None if family.logit_cap is None else find(model, family.logit_cap)
+    return Network(encoder, decoder, head, bias, scale, counterparts, logit_scale, logit_cap)
+
+
+def _read_stack(model: PreTrainedModel, stack: Any, family: Family, is_decoder: bool) -> Stack:
+    modules = list(find(stack, family.layers))
+    layers = tuple(_read_layer(model, stack, layer, modules[0], family, is_decoder) for layer in modules)
+    front = None
+    if family.convolutions and not is_decoder:
+        convolutions = tuple(find(stack, name) for name in family.convolutions)
+        front = FrontEnd(convolutions, F.gelu, stack.embed_positions)
+    final_norm = find(stack, family.final_norm) if family.norm_first else None
+    projection = None
+    if family.output_projection is not None and has(stack, family.output_projection):
+        projection = find(stack, family.output_projection)
+    return Stack(layers, final_norm, front, projection)
+
+
+def _counterparts(stack: Stack, family: Family) -> dict[nn.Module, type[Recorded]]:
+    norm = NORMS[family.norm]
+    found: dict[nn.Module, type[Recorded]] = {}
+    for layer in stack.layers:
+        found[layer.module] = RecordedLayer
+        for residual in layer.residuals:
+            norms = [residual.norm]
+            for branch in residual.branches:
+                norms += [branch.before, branch.after]
+                found |= dict.fromkeys(branch.block.linears, LINEARS[family.linear])
+            found |= dict.fromkeys((each for each in norms if each is not None), norm)
+    if stack.final_norm is not None:
+        found[stack.final_norm] = norm
+    if stack.projection is not None:
+        found[stack.projection] = RecordedLinear
+    if stack.front is not None:
+        found |= dict.fromkeys(stack.front.convolutions, RecordedConv1d)
+    return found
+
+
+def _read_layer(model: PreTrainedModel, stack: Any, layer: Any, first: Any, family: Family, is_decoder: bool) -> Layer:
     """One layer of a stack; first: the stack's first, which may hold a position bias for all."""
     own = find(layer, family.self_attention)
     attention = _self_attention(model, stack, own, find(first, family.self_attention), family, is_decoder)
