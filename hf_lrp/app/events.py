@@ -21,19 +21,21 @@ class Events:
     def __init__(self, models: Models, limits: Limits) -> None:
         self.models, self.limits, self.recent = models, limits, Recent()
 
-    def explain(self, model: str, beside: str, before: str | None, *fields: str | None) -> tuple[str, str, str | None]:
+    def explain(
+        self, model: str | None, beside: str | None, before: str | None, *fields: str | None
+    ) -> tuple[str, str, str | None]:
         """HTML of the result or of what went wrong, the target, and the key of what is shown.
 
         Args:
-            model: the label of a model.
-            beside: what to compare with: the label of another, `BEFORE` or `NOTHING`.
+            model: the label of a model; None where the choice was emptied, which is refused.
+            beside: what to compare with: the label of another, `BEFORE`, or `NOTHING` or None.
             before: the key of what was shown before; None: nothing was.
             fields: those of a `Question`, in their order; None where nothing was ever written.
         """
         question = Question(*("" if field is None else field for field in fields))
         try:
-            first = answer(question, model, self.models, self.limits)
-            view = self._view(first, question, beside, before)
+            first = answer(question, model or "", self.models, self.limits)
+            view = self._view(first, question, beside or NOTHING, before)
             key = self.recent.put(view)
             return links(key) + frame(view), first.text, key
         except Exception as error:

@@ -102,6 +102,8 @@ def build(events: Events) -> gradio.Blocks:
                     gr.Textbox(label=f"{side} language of a multilingual model", placeholder=code, max_lines=1)
                     for side, code in (("Source", "eng_Latn"), ("Target", "fra_Latn"))
                 ]
+        for choice in (model, beside, prefix):
+            choice.preprocess = _as_it_is
         button = gr.Button("Explain", variant="primary", elem_id="explain")
         result = gr.HTML(elem_id="result")
         shown = gr.State(None)
@@ -120,3 +122,8 @@ def build(events: Events) -> gradio.Blocks:
         target.input(None, None, prefix, js="() => 'reference'", api_visibility="private")
         prefix.change(None, prefix, unrelated, js=SHOW_IF_RANDOM, api_visibility="private")
     return page
+
+
+def _as_it_is(chosen: str | None) -> str | None:
+    """What was chosen, also where it was not offered: `Events` says so; Gradio would, too, and log a traceback."""
+    return chosen

@@ -89,7 +89,8 @@ class Models:
             return label
         known = ", ".join(self._offered)
         more = ", or name a model of the Hub, owner/name" if self.hub else ""
-        raise ValueError(f"{label[:100]!r} is not offered here. Choose one of: {known}{more}.")
+        problem = f"{label[:100]!r} is not offered here" if label else "No model is chosen"
+        raise ValueError(f"{problem}. Choose one of: {known}{more}.")
 
     def _load(self, name: str | None, label: str) -> Loaded:
         try:

@@ -76,6 +76,12 @@ def check(question: Question, limits: Limits) -> None:
         if len(text) > limits.characters:
             name = field.name.replace("_", " ")
             raise ValueError(f"The {name} has {len(text)} characters; this app takes up to {limits.characters}.")
+        if any(
+            "\ud800" <= character <= "\udfff" for character in text
+        ):  # halves of characters, which cannot be written
+            raise ValueError(
+                f"The {field.name.replace('_', ' ')} has characters that are not valid text. Type it anew."
+            )
     if not question.source.strip():
         raise ValueError("There is no source: write a sentence to translate.")
     if question.prefix not in PREFIXES:

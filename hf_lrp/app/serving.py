@@ -6,19 +6,19 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hf_lrp.app.events import Events
 from hf_lrp.app.layout import CSS, build, import_gradio
+from hf_lrp.app.requests import Receive, checked_question, read_body, replay
 from hf_lrp.app.views import FILES
 
 if TYPE_CHECKING:
     import uvicorn
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 # What a browser needs to show the app and to ask. Gradio has more: files, uploads, proxies, histories, programs.
@@ -27,6 +27,7 @@ _GET = re.compile(
     r"|/download/[0-9a-f]+/[a-z.]+|/gradio_api/(theme\.css|info|startup-events|queue/data|app_id/?|heartbeat/\w+)"
 )
 _POST = re.compile(r"/gradio_api/(queue/join/?|reset/?|cancel)")
+_ASK, _LISTEN = "/gradio_api/queue/join", "/gradio_api/queue/data"
 LARGEST_REQUEST = 2**18  # bytes; texts are far smaller
 # The browser loads from this server only, whatever Gradio asks it for. Its page needs inline scripts.
 POLICY = (
@@ -36,14 +37,15 @@ POLICY = (
 
 
 class Guard:
-    """Refuses what the app does not need: other addresses, all of Gradio's access to files, large requests.
+    """Refuses what the app does not need: other addresses, all of Gradio's access to files, large or odd requests.
 
     Args:
         app: the ASGI application behind it.
+        inputs: by the number of an event of its page, how many inputs it has.
     """
 
-    def __init__(self, app: Any) -> None:
-        self.app = app
+    def __init__(self, app: Any, inputs: Mapping[int, int]) -> None:
+        self.app, self.inputs = app, inputs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it with an error."""
@@ -51,11 +53,23 @@ class Guard:
             await self.app(scope, receive, send)
             return
         status = refusal(scope) if scope["type"] == "http" else 404
+        if status is None and scope["path"].rstrip("/") == _ASK:
+            question = checked_question(await read_body(receive), self.inputs)
+            status, receive = (422, receive) if question is None else (None, replay(question, receive))
         if status is None:
-            await self.app(scope, receive, _with_policy(send))
+            await self._pass_on(scope, receive, send)
             return
         await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self.app(scope, receive, _with_policy(send))
+        except RuntimeError:
+            # Gradio answers who listens for an unknown session, and then fails, with two tracebacks.
+            if scope["path"] != _LISTEN:
+                raise
+            await send({"type": "http.response.body", "body": b""})
 
 
 def refusal(scope: Scope) -> int | None:
@@ -124,7 +138,8 @@ def make_server(events: Events, folder: Path, *, host: str = "127.0.0.1", port: 
         theme=gr.themes.Default(**look),  # fonts that no browser downloads
         css=CSS,
     )
-    return uvicorn.Server(uvicorn.Config(Guard(app), host=host, port=port, log_level="warning"))
+    inputs = {number: len(event.inputs) for number, event in page.fns.items() if event.fn is not None}
+    return uvicorn.Server(uvicorn.Config(Guard(app, inputs), host=host, port=port, log_level="warning"))
 
 
 def require_free(host: str, port: int) -> None:

@@ -47,6 +47,11 @@ def test_two_models(events: Events) -> None:
     assert isinstance(view, Comparison) and view.first == view.second
 
 
+def test_a_comparison_that_was_emptied_is_none(events: Events) -> None:
+    _, _, key = events.explain(EMBEDDED, None, None, *astuple(Question(SOURCE)))
+    assert isinstance(events.recent.get(key or ""), Contributions)
+
+
 @pytest.mark.parametrize(
     ("model", "beside", "before", "question", "told"),
     [
@@ -55,10 +60,11 @@ def test_two_models(events: Events) -> None:
         (EMBEDDED, BEFORE, "0" * 64, Question(SOURCE), "no longer kept"),
         (EMBEDDED, NOTHING, None, Question(SOURCE, word="chat", other="chien"), "it is not in it"),
         (EMBEDDED, NOTHING, None, Question(""), "There is no source"),
+        (None, NOTHING, None, Question(SOURCE), "No model is chosen. Choose one of: embedded English-French"),
     ],
 )
 def test_errors_are_messages(
-    events: Events, model: str, beside: str, before: str | None, question: Question, told: str
+    events: Events, model: str | None, beside: str, before: str | None, question: Question, told: str
 ) -> None:
     shown, target, key = events.explain(model, beside, before, *astuple(question))
     assert shown.startswith('<p class="message"') and told in shown and "<script" not in shown

@@ -30,7 +30,7 @@ def test_what_was_used_last_stays_in_memory(checkpoint: Path) -> None:
 
 
 @pytest.mark.parametrize("hub", [False, True])
-@pytest.mark.parametrize("shape", ["{0}", "{0}/", "./{1}", "{1}", "../x/{1}", "~/{1}", "nested/cats", "", "None"])
+@pytest.mark.parametrize("shape", ["{0}", "{0}/", "./{1}", "{1}", "../x/{1}", "~/{1}", "nested/cats", "None"])
 def test_no_other_folder_can_be_read(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: bool, shape: str
 ) -> None:
@@ -42,6 +42,11 @@ def test_no_other_folder_can_be_read(
     with pytest.raises(ValueError, match="is not offered here. Choose one of: embedded English-French"):
         models.get(shape.format(tmp_path / "cats", "cats"))
     assert models.in_memory == []
+
+
+def test_a_choice_that_was_emptied_is_asked_for() -> None:
+    with pytest.raises(ValueError, match="No model is chosen. Choose one of: embedded English-French"):
+        Models([None]).get(" ")
 
 
 def test_models_of_the_hub_only_where_they_are_allowed(

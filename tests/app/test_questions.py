@@ -26,6 +26,7 @@ def test_what_is_complete_is_taken() -> None:
         ({"word": "chat"}, "needs two words"),
         ({"other": "chat"}, "needs two words"),
         ({"source": ["the", "cat"]}, "source must be a text"),
+        ({"source": "half of a smile: \ud83d"}, "The source has characters that are not valid text"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(changes: dict[str, str], problem: str) -> None:

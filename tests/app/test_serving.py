@@ -1,5 +1,6 @@
 """The server answers what the app needs, and nothing else: files, uploads, large requests, other hosts."""
 
+import logging
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,13 +118,38 @@ def test_nothing_of_the_server_can_be_read(address: str, tmp_path: Path) -> None
         assert answer.status_code in (403, 404) and "secret" not in answer.text
 
 
-def test_questions_from_programs_are_within_the_same_limits(address: str, events: Events) -> None:
+FIELDS = ["nothing", None, "Hello.", "", "model", *[""] * 6]  # after the model
+QUESTION = {"data": [None, *FIELDS], "fn_index": 0, "session_hash": "visitor"}
+
+
+def test_questions_from_programs_are_within_the_same_limits(
+    address: str, events: Events, capsys: pytest.CaptureFixture[str]
+) -> None:
     import httpx
 
-    data = ["/etc", "nothing", None, "Hello.", *[""] * 8]
-    join = {"data": data, "fn_index": 0, "session_hash": "visitor"}
-    assert httpx.post(f"{address}/gradio_api/queue/join", json=join).status_code == 200
-    with httpx.stream("GET", f"{address}/gradio_api/queue/data", params={"session_hash": "visitor"}) as lines:
-        told = next(line for line in lines.iter_lines() if "process_completed" in line)
-    assert '"success":false' in told.replace(" ", "") and "Traceback" not in told
-    assert events.models.in_memory == []
+    for model in ("/etc", None):
+        question = QUESTION | {"data": [model, *FIELDS]}
+        assert httpx.post(f"{address}/gradio_api/queue/join", json=question).status_code == 200
+        with httpx.stream("GET", f"{address}/gradio_api/queue/data", params={"session_hash": "visitor"}) as lines:
+            told = next(line for line in lines.iter_lines() if "process_completed" in line)
+        assert ("is not offered here" if model else "No model is chosen") in told and "Traceback" not in told
+    assert events.models.in_memory == [] and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("changes", [{"fn_index": 99}, {"data": []}, {"data": [{"path": "/etc/passwd"}] * 12}])
+def test_what_no_page_asks_is_refused_without_a_word(address: str, changes: dict[str, object]) -> None:
+    import httpx
+
+    assert httpx.post(f"{address}/gradio_api/queue/join", json=QUESTION | changes).status_code == 422
+
+
+def test_who_listens_without_a_question_leaves_no_traceback(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    import httpx
+
+    server = logging.getLogger("uvicorn.error")
+    server.addHandler(caplog.handler)
+    with httpx.stream("GET", f"{address}/gradio_api/queue/data", params={"session_hash": "nobody"}) as lines:
+        assert "session_not_found" in next(lines.iter_lines())
+    assert httpx.get(f"{address}/config").status_code == 200  # the request before has ended
+    server.removeHandler(caplog.handler)
+    assert caplog.records == []
