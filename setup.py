@@ -16,7 +16,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 FOLDER = Path("hf_lrp/relevance/fused")
-SOURCES = [str(FOLDER / name) for name in ("linear.c", "residual.c", "norms.c", "attention.c")]
+SOURCES = [str(FOLDER / name) for name in ("linear.c", "gated.c", "residual.c", "norms.c", "attention.c")]
 FLAGS = {
     "plain": [],
     "avx2": ["-mavx2", "-mfma"],

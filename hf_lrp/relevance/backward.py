@@ -156,8 +156,9 @@ class Backward:
         relevance = self.linear(block.fc2, relevance, window)
         if block.gate is None:
             return self.linear(block.fc1, relevance, window)
-        activated, gating = operations.product(relevance)
-        return self.linear(block.fc1, activated, window).add_(self.linear(block.gate, gating, window))
+        x, layers = self._input(block.fc1.module, window), (block.fc1, block.gate)
+        (weight, bias), (gate, gate_bias) = (layer.module.weights(layer.rows) for layer in layers)
+        return operations.gated(self.rule, x, weight, bias, gate, gate_bias, relevance, window.lag)
 
     def attention(
         self, block: Attention, relevance: Tensor, window: Window, totals: bool = False

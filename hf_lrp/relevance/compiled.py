@@ -38,9 +38,11 @@ _ARGUMENTS = {"p": ctypes.c_void_p, "l": ctypes.c_long, "d": ctypes.c_double}
 _SIGNATURES = {
     "interface": "",
     "linear_memory": "ll",
+    "gated_memory": "lll",
     "layer_norm_memory": "l",
     "attention_memory": "p",
     "linear": "ppppppppp" + "lllllll",
+    "gated": "ppppppppp" + "lllllll",
     "layer_norm": "pppdppp" + "llllll",
     "rms_norm": "ppppp" + "lllll",
     "residual": "pppppp" + "lllll",
@@ -117,6 +119,36 @@ def linear(
     return received
 
 
+def gated(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    gate: Tensor,
+    gate_bias: Tensor | None,
+    relevance: Tensor,
+    lag: int | None = None,
+) -> Tensor:
+    """As `hf_lrp.relevance.operations.gated`."""
+    (tokens, steps, outputs), inputs = relevance.shape, weight.shape[1]
+    x, weight, gate, relevance = x.contiguous(), weight.contiguous(), gate.contiguous(), relevance.contiguous()
+    shifts = [weight.new_zeros(outputs) if b is None else b / inputs for b in (bias, gate_bias)]
+    received = relevance.new_empty(tokens, steps, inputs)
+    lost = torch.zeros(tokens, dtype=torch.bool)
+    library = _library()
+    sizes = tokens, steps, outputs, inputs, ALL_STEPS if lag is None else lag
+
+    def work(first: int, stride: int) -> None:
+        memory = torch.empty(library.gated_memory(-(-tokens // stride), steps, inputs))
+        pointers = _pointers(x, weight, shifts[0], gate, shifts[1], relevance, received, lost, memory)
+        library.gated(*pointers, first, stride, *sizes)
+
+    _share_out(work, tokens, 2 * steps * outputs * inputs)
+    for n in lost.nonzero()[:, 0].tolist():
+        own, half, late = x[n : n + 1], relevance[n : n + 1] / 2, None if lag is None else lag - n
+        received[n] = linear(own, weight, bias, half, late)[0] + linear(own, gate, gate_bias, half, late)[0]
+    return received
+
+
 def layer_norm(
     x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, relevance: Tensor, lag: int | None = None
 ) -> Tensor:
@@ -145,7 +177,7 @@ def rms_norm(x: Tensor, weight: Tensor, relevance: Tensor) -> Tensor:
     library = _library()
 
     def work(first: int, stride: int) -> None:
-        memory = torch.empty(3, d, dtype=torch.float64)
+        memory = torch.empty(4, d, dtype=torch.float64)
         library.rms_norm(*_pointers(x, weight, relevance, received, memory), first, stride, tokens, steps, d)
 
     _share_out(work, tokens, 8 * steps * d)

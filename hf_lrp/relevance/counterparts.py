@@ -49,12 +49,15 @@ class RelevanceLinear(RecordedLinear):
 
         rows: the outputs that relevance comes from; rotation: of these, which follows the layer.
         """
-        weight, bias = self.matrix(), self.bias
-        if rows is not None:
-            weight, bias = weight[rows], None if bias is None else bias[rows]
+        weight, bias = self.weights(rows)
         if rotation is not None:
             return operations.rotated_linear(rule, x, weight, bias, rotation, relevance, lag)
         return operations.linear(rule, x, weight, bias, relevance, lag)
+
+    def weights(self, rows: slice | Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """[out, in] and [out], of all outputs or of those that ``rows`` are."""
+        weight, bias = self.matrix(), self.bias
+        return (weight, bias) if rows is None else (weight[rows], None if bias is None else bias[rows])
 
 
 class RelevanceOwnLinear(RelevanceLinear, RecordedOwnLinear):

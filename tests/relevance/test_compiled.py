@@ -21,7 +21,8 @@ from hf_lrp.relevance import compiled, operations
 from hf_lrp.relevance.rules import AlphaBeta, Epsilon, Rule
 
 RULE = AlphaBeta(1, 0)
-OPERATIONS = ("linear", "rotated_linear", "layer_norm", "rms_norm", "residual")
+OPERATIONS = ("linear", "rotated_linear", "gated", "layer_norm", "rms_norm", "residual")
+LINEAR = ("linear", "rotated_linear", "gated")
 
 Tensors = dict[str, Any]
 
@@ -79,8 +80,8 @@ def draw(operation: str, seed: int, tokens: int, steps: int, inputs: int, output
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator) * (torch.rand(*shape, generator=generator) > 0.1)
 
-    relevance = normal(tokens, steps, outputs if "linear" in operation else inputs).abs()
-    if "linear" in operation:
+    relevance = normal(tokens, steps, outputs if operation in LINEAR else inputs).abs()
+    if operation in LINEAR:
         bias = normal(outputs) if seed % 3 else None
         drawn = {"x": normal(tokens, inputs), "weight": normal(outputs, inputs), "bias": bias, "relevance": relevance}
         if operation == "rotated_linear":
@@ -88,6 +89,8 @@ def draw(operation: str, seed: int, tokens: int, steps: int, inputs: int, output
             angle = torch.rand(tokens, outputs, generator=generator) * 1.5
             partner = torch.randperm(outputs, generator=generator)
             drawn["rotation"] = operations.Rotation(angle.cos(), angle.sin(), partner)
+        if operation == "gated":
+            drawn |= {"gate": normal(outputs, inputs), "gate_bias": normal(outputs) if seed % 2 else None}
         return drawn
     if operation == "layer_norm":
         bias = normal(inputs) if seed % 3 else None
@@ -211,11 +214,11 @@ def test_denormals(level: str, operation: str) -> None:
     torch.testing.assert_close(received.sum(-1), tensors["relevance"].sum(-1), rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("operation", ["layer_norm", "rms_norm"])
-def test_a_norm_stands_one_massive_activation(level: str, operation: str) -> None:
+@pytest.mark.parametrize(("operation", "size"), [("layer_norm", 1e4), ("rms_norm", 1e4), ("rms_norm", 1e8)])
+def test_a_norm_stands_one_massive_activation(level: str, operation: str, size: float) -> None:
     for seed in range(4):
         tensors = draw(operation, seed, tokens=3, steps=5, inputs=300, outputs=1)
-        tensors["x"][:, 7] = 1e4 * (-1) ** seed
+        tensors["x"][:, 7] = size * (-1) ** seed
         assert_same(operation, tensors)
 
 

@@ -102,11 +102,12 @@ def negative_inputs(tensors: Tensors) -> None:
 def nothing_positive(tensors: Tensors) -> None:
     """Every contribution is negative, so that every output is dead for alpha 1."""
     negative_inputs(tensors)
-    for name in ("weight", "row"):
+    for name in ("weight", "gate", "row"):
         if name in tensors:
             tensors[name] = tensors[name].abs()
-    if "bias" in tensors:
-        tensors["bias"] = -tensors["bias"].abs() - 0.1
+    for name in ("bias", "gate_bias"):
+        if name in tensors:
+            tensors[name] = -tensors[name].abs() - 0.1
     if "query" in tensors:
         tensors["query"] = torch.zeros_like(tensors["query"])
 
@@ -132,7 +133,7 @@ def no_bias(tensors: Tensors) -> None:
 
 
 def negative_weight(tensors: Tensors) -> None:
-    for name in ("weight", "row"):
+    for name in ("weight", "gate", "row"):
         if name in tensors:
             tensors[name] = -tensors[name].abs()
 
@@ -222,14 +223,14 @@ def test_rms_norm_stands_one_massive_activation(rule: Rule, seed: int) -> None:
 
 
 def test_a_product_sends_half_to_each_factor() -> None:
-    relevance = torch.tensor([[[3.0, -1.0, 0.0]]])
-    to_u, to_v = operations.product(relevance)
     u, v = torch.tensor([2.0, -0.5, 3.0]), torch.tensor([1.0, 4.0, 0.25])
     slopes_u, slopes_v = torch.autograd.functional.jacobian(lambda u, v: u * v, (u, v))
     torch.testing.assert_close(slopes_u.diagonal() * u, slopes_v.diagonal() * v)  # hence equal parts
-    assert torch.equal(to_u, relevance / 2) and torch.equal(to_v, relevance / 2)
-    to_u.add_(1.0)
-    assert torch.equal(to_v, relevance / 2)  # memory is not shared
+    layers = {"weight": torch.eye(2), "bias": None, "gate": torch.eye(2).flip(0), "gate_bias": None}
+    relevance = torch.tensor([[[3.0, 1.0]]])  # of both products, each of both inputs
+    received = operations.gated(AlphaBeta(), torch.ones(1, 2), **layers, relevance=relevance)
+    torch.testing.assert_close(received, torch.tensor([[[2.0, 2.0]]]))
+    assert torch.equal(relevance, torch.tensor([[[3.0, 1.0]]]))  # it is not changed
 
 
 @settings(max_examples=40)

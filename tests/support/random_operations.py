@@ -25,8 +25,8 @@ RULES = (
     Gamma(),
     Gamma(5),
 )
-OPERATIONS = ("linear", "convolution", "layer_norm", "rms_norm", "residual", "logit", "attention")
-BY_TOKEN = ("linear", "layer_norm")
+OPERATIONS = ("linear", "gated", "convolution", "layer_norm", "rms_norm", "residual", "logit", "attention")
+BY_TOKEN = ("linear", "gated", "layer_norm")
 WITHIN_TOKENS = (*BY_TOKEN, "rms_norm")
 SIZES = {"tokens": 4, "steps": 3, "inputs": 7, "outputs": 5, "heads": 2}
 
@@ -51,6 +51,10 @@ def draw(
     if operation == "linear":
         tensors = {"x": normal(tokens, inputs), "weight": normal(outputs, inputs), "bias": normal(outputs)}
         return tensors | {"relevance": relevance(tokens, steps, outputs)}
+    if operation == "gated":
+        layers = {"weight": normal(outputs, inputs), "bias": normal(outputs)}
+        layers |= {"gate": normal(outputs, inputs), "gate_bias": normal(outputs)}
+        return {"x": normal(tokens, inputs)} | layers | {"relevance": relevance(tokens, steps, outputs)}
     if operation == "convolution":
         kernel, stride, padding = 1 + seed % 4, 1 + seed // 4 % 3, seed // 12 % (1 + seed % 4)
         frames = max(tokens, kernel - 2 * padding)

@@ -26,6 +26,20 @@ def linear(rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, relevance
     return torch.stack([_send_token(rule, (weight * row).T, bias, r) for row, r in _tokens(x, relevance)])
 
 
+def gated(
+    rule: Rule,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    gate: Tensor,
+    gate_bias: Tensor | None,
+    relevance: Tensor,
+) -> Tensor:
+    """``u v``: either layer gets half, for ``(dy/du) u = (dy/dv) v``."""
+    to_u, to_v = relevance.double() * 0.5, relevance.double() * 0.5
+    return linear(rule, x, weight, bias, to_u) + linear(rule, x, gate, gate_bias, to_v)
+
+
 def convolution(
     rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int, relevance: Tensor
 ) -> Tensor:

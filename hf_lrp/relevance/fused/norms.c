@@ -28,16 +28,36 @@ static double sum_doubles(const double *p, long n) {
 
 /* ---- RMS norm ---- */
 
-/* The sum of all but number i; not as a difference where little would be left of it but rounding. */
-INLINE double sum_of_others(const double *p, long n, long i, double total) {
-    const double others = total - p[i];
-    return others > 1e-6 * total ? others : sum_doubles(p, i) + sum_doubles(p + i + 1, n - i - 1);
+/* Whether too little is left of a sum without one of its terms for a difference of the two to be more than rounding. */
+INLINE int is_most(double term, double total) { return !(total - term > 1e-6 * total); }
+
+/* The sum of all but number i. */
+static double sum_of_others(const double *p, long n, long i, double total) {
+    return is_most(p[i], total) ? sum_doubles(p, i) + sum_doubles(p + i + 1, n - i - 1) : total - p[i];
 }
 
-/* memory: [3, d] */
+/* One step; own: [d], 1 where an output sends to its own input. */
+static void send_by_square(const double *square, const double *inverse, const int32_t *own, const float *sent, float *out,
+                           double *share, long d) {
+    long direct = 0;
+    int any = 0;
+    for (long i = 0; i < d; i++) share[i] = sent[i] * inverse[i], any |= share[i] != 0;
+    const double total = sum_doubles(share, d);
+    for (long i = 0; i < d; i++) {
+        out[i] = (own[i] ? sent[i] : 0) + (float)(square[i] * (total - share[i]));
+        direct += is_most(share[i], total);
+    }
+    for (long i = 0; any && direct && i < d; i++)
+        if (is_most(share[i], total))
+            out[i] = (own[i] ? sent[i] : 0) + (float)(square[i] * sum_of_others(share, d, i, total));
+    conserve(out, d, sum(sent, d));
+}
+
+/* memory: [4, d] */
 void rms_norm(const float *x, const float *weight, const float *relevance, float *received, double *memory, long first,
               long stride, long tokens, long steps, long d) {
     double *square = memory, *inverse = memory + d, *share = memory + 2 * d;
+    int32_t *own = (int32_t *)(memory + 3 * d);
     for (long n = first; n < tokens; n += stride) {
         float largest = TINY;
         for (long i = 0; i < d; i++) largest = fabsf(x[n * d + i]) > largest ? fabsf(x[n * d + i]) : largest;
@@ -47,18 +67,10 @@ void rms_norm(const float *x, const float *weight, const float *relevance, float
             const double others = sum_of_others(square, d, i, squares);
             const int opposed = (weight[i] > 0 && x[n * d + i] < 0) || (weight[i] < 0 && x[n * d + i] > 0);
             inverse[i] = opposed ? 1 / (others > TINY ? others : TINY) : 0; /* of outputs that send to other inputs */
+            own[i] = (weight[i] > 0 && x[n * d + i] > 0) || (weight[i] < 0 && x[n * d + i] < 0);
         }
-        for (long row = n * steps; row < (n + 1) * steps; row++) {
-            const float *sent = relevance + row * d;
-            float *out = received + row * d;
-            for (long i = 0; i < d; i++) share[i] = sent[i] * inverse[i];
-            const double total = sum_doubles(share, d);
-            for (long i = 0; i < d; i++) {
-                const int kept = (weight[i] > 0 && x[n * d + i] > 0) || (weight[i] < 0 && x[n * d + i] < 0);
-                out[i] = (kept ? sent[i] : 0) + (float)(square[i] * sum_of_others(share, d, i, total));
-            }
-            conserve(out, d, sum(sent, d));
-        }
+        for (long row = n * steps; row < (n + 1) * steps; row++)
+            send_by_square(square, inverse, own, relevance + row * d, received + row * d, share, d);
     }
 }
 

@@ -9,7 +9,7 @@ et al. 2021, section 3, and what the same first-order expansion gives for operat
 * RMS norm: ``J_ji x_i`` with its full Jacobian, see `rms_norm`,
 * rotary positions: part of the linear layer or norm before them, see `rotation`,
 * residual ``x + u``: ``x_i`` and ``u_i``, with parallel blocks three terms,
-* product ``u * v``: ``u_i v_i`` from either factor,
+* product ``u * v``: ``u_i v_i`` from either factor, see `gated`,
 * attention: its first-order expansion in queries, keys and values, see `attention`.
 
 Totals are kept within a token (within a window for convolutions, within heads and over all heads for attention).
@@ -20,8 +20,8 @@ many right-hand sides of the same redistribution.
 
 from hf_lrp.models.rotation import Rotation
 from hf_lrp.relevance.operations.attention_core import attention
-from hf_lrp.relevance.operations.joins import product, residual, sum_of
-from hf_lrp.relevance.operations.linear_maps import convolution, linear, logit
+from hf_lrp.relevance.operations.joins import residual, sum_of
+from hf_lrp.relevance.operations.linear_maps import convolution, gated, linear, logit
 from hf_lrp.relevance.operations.norms import layer_norm, rms_norm
 from hf_lrp.relevance.operations.rotation import rotated_linear, rotated_norm
 
@@ -29,10 +29,10 @@ __all__ = [
     "Rotation",
     "attention",
     "convolution",
+    "gated",
     "layer_norm",
     "linear",
     "logit",
-    "product",
     "residual",
     "rms_norm",
     "rotated_linear",

@@ -1,4 +1,4 @@
-"""What joins tensors element by element: sums and products."""
+"""Sums of tensors, element by element."""
 
 from __future__ import annotations
 
@@ -32,17 +32,6 @@ def sum_of(rule: Rule, terms: Sequence[Tensor], relevance: Tensor) -> list[Tenso
     result = [each for each in received if each is not None]
     conserve(rule, result, relevance.sum(-1, keepdim=True))
     return result
-
-
-def product(relevance: Tensor) -> tuple[Tensor, Tensor]:
-    """Through ``u * v``, elementwise: half to each factor, whatever the rule.
-
-    Both terms of the first-order expansion, ``(dy/du) u`` and ``(dy/dv) v``, are ``u v``. Relevance of a negative or
-    zero product goes the same way, in place, as it does at an activation.
-
-    relevance: [tokens, steps, d] -> the relevance of u and of v, both of that shape.
-    """
-    return relevance / 2, relevance / 2
 
 
 def add(total: Tensor | None, term: Tensor) -> Tensor:

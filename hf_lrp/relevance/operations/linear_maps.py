@@ -31,6 +31,30 @@ def linear(
     return redistribute(rule, build, constant, relevance, inputs, lag)
 
 
+def gated(
+    rule: Rule,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    gate: Tensor,
+    gate_bias: Tensor | None,
+    relevance: Tensor,
+    lag: int | None = None,
+) -> Tensor:
+    """Through ``u * v``, elementwise, with ``u = x @ weight.T + bias`` and ``v = x @ gate.T + gate_bias``.
+
+    Half of the product's relevance goes to each factor, whatever the rule: both terms of the first-order expansion,
+    ``(dy/du) u`` and ``(dy/dv) v``, are ``u v``. Relevance of a negative or zero product goes the same way, as it does
+    at an activation, through which u has passed unchanged. Each layer keeps its total.
+
+    Shapes and lag as in `linear`, gate as weight.
+    """
+    if compiled.covers(rule, x, weight, bias, gate, gate_bias, relevance):
+        return compiled.gated(x, weight, bias, gate, gate_bias, relevance, lag)
+    half = relevance / 2
+    return linear(rule, x, weight, bias, half, lag).add_(linear(rule, x, gate, gate_bias, half, lag))
+
+
 def convolution(
     rule: Rule, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, padding: int, relevance: Tensor
 ) -> Tensor:
