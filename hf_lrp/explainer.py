@@ -444,7 +444,7 @@ def _result(
         target=target,
         start=start,
         logits=relevance.logits,
-        probability=relevance.probability,
+        log_probability=relevance.log_probability,
         source_tokens=described.tokens,
         target_tokens=target_tokens,
         predicted_tokens=tuple(f"{a} vs {b}" for a, b in zip(*predicted, strict=True))

@@ -106,4 +106,4 @@ def _spread(raw: Relevance, source: Tensor, width: int, written: Tensor, length:
     if width:
         source_shares[rows[:, None], source] = raw.source.cpu().float()
     decoder[rows[:, None], written[:-1]] = raw.decoder.cpu().float()
-    return Relevance(source_shares, decoder, raw.logits, raw.probability, raw.explained)
+    return Relevance(source_shares, decoder, raw.logits, raw.log_probability, raw.explained)

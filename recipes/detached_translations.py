@@ -183,12 +183,12 @@ def measure(
         ids, _ = translation_of(sentences, number, kind)
         result = explain(model, None, sentences[number].source, ids, predict="target")
         assert isinstance(result, Contributions)
-        numbers = {"source_total": result.source_total.tolist(), "probability": result.probability.tolist()}
+        numbers = {name: getattr(result, name).tolist() for name in ("source_total", "log_probability")}
         journal.append({"sentence": number, "kind": kind, **numbers})
     return {
         (row["sentence"], row["kind"]): Measured(
             np.array(row["source_total"]),
-            np.log(row["probability"]),
+            np.array(row["log_probability"]),
             np.array(translation_of(sentences, row["sentence"], row["kind"])[1]),
         )
         for row in journal.rows

@@ -76,7 +76,7 @@ def make_result(source: Sequence[str], target: Sequence[str], seed: int = 0, **c
         "target": torch.from_numpy(shares[:, positions:]).float(),
         "start": torch.full((steps,), 0.05),
         "logits": torch.zeros(steps),
-        "probability": torch.full((steps,), 0.5),
+        "log_probability": torch.full((steps,), 0.5).log(),
         "source_ids": torch.arange(positions),
         "target_ids": torch.arange(steps),
         "predicted_ids": torch.arange(steps),

@@ -408,7 +408,7 @@ def _as_sentence(contributions: Contributions, number: int, pair: int) -> Senten
         pair=pair,
         prefix=c.prefix,
         **shares,
-        probability=c.probability.numpy().astype(np.float32),
+        log_probability=c.log_probability.numpy().astype(np.float32),
         correct=target_ids == predicted_ids,
         source_ids=c.source_ids.numpy().astype(np.int32),
         target_ids=target_ids,

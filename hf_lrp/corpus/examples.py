@@ -73,7 +73,7 @@ def as_contributions(sentence: Sentence, run: MeasuredRun) -> Contributions:
     manifest = run.run.manifest
     tensors: dict[str, Any] = {
         name: torch.from_numpy(np.array(getattr(sentence, name)))
-        for name in ("source", "target", "start", "probability", "source_ids", "target_ids", "predicted_ids")
+        for name in ("source", "target", "start", "log_probability", "source_ids", "target_ids", "predicted_ids")
     }
     words = {
         side: group_words(tokens, list(map(looks_special, tokens)))

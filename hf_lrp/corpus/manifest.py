@@ -15,7 +15,7 @@ from typing import Any
 from hf_lrp.data.json_files import read_json
 
 FORMAT = "hf_lrp.corpus"
-VERSION = 1
+VERSION = 2  # 1: with probabilities in place of their logarithms
 PREFIXES = ("reference", "model", "random")
 # Entries that may differ between the starts of one run.
 FREE = ("label", "model", "shards", "metrics", "versions")
@@ -35,19 +35,18 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     try:
         manifest = read_json(path)
         kind, version = manifest["format"], manifest["version"]
-        if kind == FORMAT and version <= VERSION:
+        if kind == FORMAT and version == VERSION:
             _check_entries(manifest)
             return manifest
+        older = kind == FORMAT and version < VERSION
     except (ValueError, TypeError, KeyError) as error:
         reason = f"it has no entry {error}" if isinstance(error, KeyError) else str(error)
         raise RunError(
             f"{path} is damaged or not of an evaluation ({reason}): remove it and start the same `hf-lrp analyze` "
             "again, or choose another folder."
         ) from error
-    raise RunError(
-        f"{path} has format {kind!r} {version}, this hf_lrp reads {FORMAT!r} up to {VERSION}: upgrade it "
-        "(pip install -U hf-lrp), or choose another folder."
-    )
+    remedy = f"{'evaluate again' if older else 'upgrade it (pip install -U hf-lrp)'}, or choose another folder"
+    raise RunError(f"{path} has format {kind!r} {version}, this hf_lrp reads {FORMAT!r} {VERSION}: {remedy}.")
 
 
 def _check_entries(manifest: dict[str, Any]) -> None:

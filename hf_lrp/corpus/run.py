@@ -22,7 +22,7 @@ from hf_lrp.data.files import write_atomically
 from hf_lrp.data.json_files import read_json, write_json
 
 _PLAIN = ("sentence", "pair", "prefix", "conservation_error")
-_VECTORS = {"start": np.float32, "probability": np.float32, "correct": np.bool_}
+_VECTORS = {"start": np.float32, "log_probability": np.float32, "correct": np.bool_}
 _IDS = ("source_ids", "target_ids", "predicted_ids")
 _TOKENS = ("source_tokens", "target_tokens", "predicted_tokens")
 _SPANS = ("span_names", "span_shares")  # only where a model reads prompts
@@ -39,7 +39,7 @@ class Sentence:
         source: [T, S] float32; rows of source and target together sum to 1: the start token is left out.
         target: [T, T] float32, strictly lower triangular.
         start: [T] float32, the raw share of the start token and of forced tokens.
-        probability: [T] float32, of the predicted token.
+        log_probability: [T] float32, of the predicted token; `probability` is derived from it.
         correct: [T] bool, whether the token that follows in the prefix was the most probable one.
         source_ids, target_ids, predicted_ids: [S], [T], [T] int32.
         source_tokens, target_tokens, predicted_tokens: the same as the tokenizer's pieces.
@@ -54,7 +54,7 @@ class Sentence:
     source: np.ndarray
     target: np.ndarray
     start: np.ndarray
-    probability: np.ndarray
+    log_probability: np.ndarray
     correct: np.ndarray
     source_ids: np.ndarray
     target_ids: np.ndarray
@@ -64,6 +64,11 @@ class Sentence:
     predicted_tokens: tuple[str, ...]
     conservation_error: float
     spans: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def probability(self) -> np.ndarray:
+        """[T], of the predicted token."""
+        return np.exp(self.log_probability)
 
     @property
     def part_totals(self) -> dict[str, np.ndarray]:

@@ -78,7 +78,7 @@ def score_translation(contributions: Contributions, calibration: Calibration, th
     return Score(
         score=_mean(z),
         source_total=_mean(from_second_step(curve)),
-        log_probability=float(contributions.probability.double().log().mean()),
+        log_probability=float(contributions.log_probability.double().mean()),
         words=tuple(text for text, _ in words),
         z=tuple(mean for _, mean in words),
         flagged=tuple(mean is not None and mean < threshold for _, mean in words),

@@ -185,7 +185,7 @@ def _level(c: Contributions, usual: tuple[np.ndarray, np.ndarray] | None) -> dic
         "sound": detect_marking(c.source_tokens) is Marking.SECONDS or _is_seconds(c),
         "steps": list(c.steps),
         "explained": _explained(c),
-        "probability": [_number(p, 4) for p in c.probability.tolist()],
+        "probability": [_chance(value) for value in c.log_probability.tolist()],
         "shares": [a + b[:n] for a, b, n in rows],
         "total": [_number(value) for value in total],
         "prefix": [_number(value) for value in c.target_total.tolist()],
@@ -251,6 +251,11 @@ def _scale(results: Sequence[Contributions]) -> dict[str, float]:
     for c in results:
         limits.setdefault(c.level, []).append(c.color_limit)
     return {level: float(np.quantile(values, 0.95)) for level, values in limits.items()}
+
+
+def _chance(log_probability: float) -> float | None:
+    """A probability with the digits that it is shown with, however small it is."""
+    return None if math.isnan(log_probability) else float(f"{math.exp(log_probability):.3g}")
 
 
 def _number(value: float | None, digits: int = 5) -> float | None:

@@ -32,7 +32,7 @@ class Relevance:
     source: Tensor
     decoder: Tensor
     logits: Tensor
-    probability: Tensor
+    log_probability: Tensor
     explained: Tensor
 
 
@@ -188,14 +188,15 @@ class _Encoder:
 
 
 class _Chosen(NamedTuple):
-    """The logits that are explained, one for each step: their ids, values and probabilities, and what they come from.
+    """The logits that are explained, one for each step: their ids, values and log-probabilities, and what they come
+    from.
 
     inputs: [T, d], the output layer's input; rows: [T, d] and biases: [T], the weights.
     """
 
     ids: Tensor
     value: Tensor
-    probability: Tensor
+    log_probability: Tensor
     inputs: Tensor
     rows: Tensor
     biases: Tensor
@@ -209,11 +210,11 @@ def _choose(patch: PatchedModel, tape: Tape, logits: Tensor, given: DecoderInput
     ids = given.choose(logits)
     pairs = ids.reshape(len(ids), -1)
     values = logits.gather(1, pairs)
-    probability = (values[:, 0] - logits.logsumexp(-1)).exp()
+    log_probability = logits.log_softmax(-1).gather(1, pairs[:, :1])[:, 0]
     value = values[:, 0] if ids.dim() == 1 else values[:, 0] - values[:, 1]
     inputs = tape.input(patch.network.head)[steps]
     tape.forget(patch.network.head)
-    return _Chosen(ids, value, probability, inputs, *patch.network.logit_rows(ids, logits))
+    return _Chosen(ids, value, log_probability, inputs, *patch.network.logit_rows(ids, logits))
 
 
 def _back(
@@ -242,7 +243,7 @@ def _back(
                 encoder.add(back.leak, source[part])
             else:
                 source[part] = back.leak.sum(0)
-    return Relevance(source, decoder, chosen.value, chosen.probability, chosen.ids)
+    return Relevance(source, decoder, chosen.value, chosen.log_probability, chosen.ids)
 
 
 def _steps_per_chunk(network: Network, source: int, target: int, item: int, max_memory: int) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from hf_lrp.results.contributions import Contributions
 
-FLOATS = ("source", "target", "start", "logits", "probability")
+FLOATS = ("source", "target", "start", "logits", "log_probability")
 IDS = ("source_ids", "target_ids", "predicted_ids")
 CHOICES = {
     "start_token": ("exclude", "keep"),
@@ -48,7 +48,7 @@ def check_descriptions(c: Contributions) -> None:
 def check_tensors(c: Contributions) -> None:
     """Tensors have the shapes and kinds that the tokens ask for, and no token contributes before it is written."""
     steps, written, positions = len(c.steps), len(c.target_tokens), len(c.source_tokens)
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("start", "logits", "probability"), (steps,))
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("start", "logits", "log_probability"), (steps,))
     shapes |= {"source": (steps, positions), "target": (steps, written)}
     shapes |= {"source_ids": (positions,), "target_ids": (written,)}
     shapes["predicted_ids"] = (steps, 2) if c.predicted_ids.ndim == 2 else (steps,)

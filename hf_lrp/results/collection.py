@@ -76,9 +76,9 @@ class ContributionsList(list["Contributions"], Plotted, Paged):
         """One row per sentence and step.
 
         Columns: `sentence` (the index in this list, from 0), `step` (from 1), `token` (the written one), `predicted`
-        (the explained one), its `probability`, `source_total` (R_t(source)), `target_total` (R_t(target)),
-        `source_entropy`, `target_entropy`, `start`, the raw share of the start token, and the raw share of each part
-        of a prompt, by its name.
+        (the explained one), its `probability` and `log_probability`, `source_total` (R_t(source)), `target_total`
+        (R_t(target)), `source_entropy`, `target_entropy`, `start`, the raw share of the start token, and the raw share
+        of each part of a prompt, by its name.
         """
         from hf_lrp.results.frames import steps_frame
 

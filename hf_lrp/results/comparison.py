@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hf_lrp.results.contributions import Contributions
 
 _NAMING = ("model", "prefix", "predict", "rule")  # what tells two results apart, besides their targets
-_QUANTITIES = ("source_total", "target_total", "source_entropy", "target_entropy", "probability")
+_QUANTITIES = ("source_total", "target_total", "source_entropy", "target_entropy", "probability", "log_probability")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,7 +108,8 @@ class Comparison(Plotted, Paged):
     def to_pandas(self) -> DataFrame:
         """One row per step that both have: `step`, then `_first`, `_second` and `_difference` of each quantity.
 
-        Quantities are `source_total`, `target_total`, `source_entropy`, `target_entropy` and `probability`;
+        Quantities are `source_total`, `target_total`, `source_entropy`, `target_entropy`, `probability` and
+        `log_probability`;
         `token_first` and `token_second` are the explained tokens. `raw NAME_first` and so on are the raw shares of
         parts of prompts that both have.
         """

@@ -55,7 +55,7 @@ class Contributions(Plotted, Paged):
             `merge_subwords`) the diagonal holds the share of earlier pieces of the same word.
         start: `[T]`, the raw share of the decoder start token and of forced tokens.
         logits: `[T]`, the explained logit (contrastive: the difference of two).
-        probability: `[T]`, the probability of the explained token.
+        log_probability: `[T]`, the natural logarithm of the explained token's probability, which is `probability`.
         source_tokens: S raw tokenizer pieces such as `▁Hello`.
         target_tokens: N pieces that the model is conditioned on.
         predicted_tokens: T pieces whose logits are explained.
@@ -74,7 +74,7 @@ class Contributions(Plotted, Paged):
         notes: what a reader should know, for example that half-precision weights were propagated in float32.
         level: `"token"`, or `"word"` after `merge_subwords`.
         start_tokens: the decoder start token and what was forced after it, such as the target language; their
-            shares are `start`. Empty in files of older versions.
+            shares are `start`.
         steps: the numbers of the T steps, ascending; by default 1 to N.
         spans: for a model that is a decoder only, the parts of its prompt other than the source, by name, in order:
             their tokens and raw shares (see `Span`); `start` is their sum.
@@ -84,7 +84,7 @@ class Contributions(Plotted, Paged):
     target: Tensor
     start: Tensor
     logits: Tensor
-    probability: Tensor
+    log_probability: Tensor
     source_tokens: tuple[str, ...]
     target_tokens: tuple[str, ...]
     predicted_tokens: tuple[str, ...]
@@ -152,6 +152,7 @@ class Contributions(Plotted, Paged):
             predicted_token=self.predicted_tokens[i],
             is_written=self.is_written[i],
             probability=self.probability[i].item(),
+            log_probability=self.log_probability[i].item(),
             logit=self.logits[i].item(),
             source_tokens=self.source_tokens,
             source=self.source[i],
@@ -189,6 +190,11 @@ class Contributions(Plotted, Paged):
         return tuple((explained == self.target_ids[written]).tolist())
 
     # ---- quantities
+
+    @property
+    def probability(self) -> Tensor:
+        """`[T]`, the probability of the explained token; 0 where float32 has no number that is so small."""
+        return self.log_probability.exp()
 
     @property
     def source_total(self) -> Tensor:
@@ -299,7 +305,7 @@ class Contributions(Plotted, Paged):
 
         Numbers that JSON does not know, such as the nan of an undefined entropy, become None.
         """
-        derived = ("source_total", "target_total", "source_entropy", "target_entropy")
+        derived = ("probability", "source_total", "target_total", "source_entropy", "target_entropy")
         names = [*(field.name for field in fields(self)), *derived]
         spans = {name: {"tokens": list(s.tokens), "shares": _plain(s.shares)} for name, s in self.spans.items()}
         return {name: _plain(getattr(self, name)) for name in names if name != "spans"} | {"spans": spans}
@@ -335,11 +341,11 @@ class Contributions(Plotted, Paged):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Contributions:
-        """Read what `save` wrote, exactly, also by an earlier version.
+        """Read what `save` wrote, exactly.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: the file is damaged, is something else, or was written by a newer version.
+            ValueError: the file is damaged, is something else, or was written by another version of the format.
         """
         from hf_lrp.results.saving import load_fields
 

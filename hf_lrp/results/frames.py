@@ -12,7 +12,15 @@ if TYPE_CHECKING:
 
     from hf_lrp.results.contributions import Contributions
 
-QUANTITIES = ("source_total", "target_total", "source_entropy", "target_entropy", "start")
+QUANTITIES = (
+    "probability",
+    "log_probability",
+    "source_total",
+    "target_total",
+    "source_entropy",
+    "target_entropy",
+    "start",
+)
 
 
 def import_pandas() -> ModuleType:
@@ -43,11 +51,11 @@ def steps_frame(results: Sequence[Contributions]) -> DataFrame:
     """One row per sentence and step; see `ContributionsList.to_pandas`."""
     pandas = import_pandas()
     spans = list(dict.fromkeys(name for c in results for name in c.spans))
-    columns = ["sentence", "step", "token", "predicted", "probability", *QUANTITIES, *spans]
+    columns = ["sentence", "step", "token", "predicted", *QUANTITIES, *spans]
     rows = []
     for sentence, c in enumerate(results):
         written = [c.target_tokens[step - 1] for step in c.steps]
-        numbers = [getattr(c, name).tolist() for name in ("probability", *QUANTITIES)]
+        numbers = [getattr(c, name).tolist() for name in QUANTITIES]
         numbers += [c.spans[name].total.tolist() if name in c.spans else [math.nan] * len(c) for name in spans]
         rows += [(sentence, *row) for row in zip(c.steps, written, c.predicted_tokens, *numbers, strict=True)]
     return pandas.DataFrame(rows, columns=columns)

@@ -27,7 +27,6 @@ def merge_subwords(c: Contributions) -> Contributions:
     columns, rows = _membership(c.source_words), _membership(c.target_words)
     mean = rows / rows.sum(1, keepdim=True)
     first_column, first_row = columns.argmax(1), rows.argmax(1)
-    probability = [c.probability[row.bool()].double().prod() for row in rows]
     target_marking = detect_marking(c.target_tokens + c.predicted_tokens)
     source_marking = detect_marking(c.source_tokens)
     return replace(
@@ -36,7 +35,7 @@ def merge_subwords(c: Contributions) -> Contributions:
         target=(mean @ c.target.double() @ rows.T).to(c.target.dtype),
         start=(mean @ c.start.double()).to(c.start.dtype),
         logits=(mean @ c.logits.double()).to(c.logits.dtype),
-        probability=torch.stack(probability).to(c.probability.dtype),
+        log_probability=(rows @ c.log_probability.double()).to(c.log_probability.dtype),
         source_tokens=join_words(c.source_tokens, c.source_words, source_marking),
         target_tokens=join_words(c.target_tokens, c.target_words, target_marking),
         predicted_tokens=join_predicted(c.predicted_tokens, c.target_tokens, c.target_words, target_marking),

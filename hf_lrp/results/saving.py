@@ -15,7 +15,7 @@ from torch import Tensor
 from hf_lrp.data.files import write_atomically
 
 FILE_FORMAT = "hf_lrp.contributions"
-FILE_VERSION = 2  # 1: without the numbers of the steps
+FILE_VERSION = 3  # 2: with probabilities in place of their logarithms; 1: without the numbers of the steps
 
 
 def save_fields(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> None:
@@ -32,15 +32,13 @@ def load_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is damaged, is something else, or was written by a newer version.
+        ValueError: the file is damaged, is something else, or was written by another version of the format.
     """
     tensors, metadata = _read(Path(path))
     version, text = metadata.get("version", ""), metadata.get("description", "")
-    if version.isdecimal() and int(version) > FILE_VERSION:
-        raise ValueError(
-            f"{path} has format version {version}, this hf_lrp reads up to {FILE_VERSION}; "
-            "upgrade it: pip install -U hf-lrp."
-        )
+    if version.isdecimal() and int(version) != FILE_VERSION:
+        remedy = "upgrade it: pip install -U hf-lrp" if int(version) > FILE_VERSION else "compute and save it again"
+        raise ValueError(f"{path} has format version {version}, this hf_lrp reads version {FILE_VERSION}; {remedy}.")
     if not version.isdecimal() or metadata.get("sha256") != _checksum(tensors, text):
         raise ValueError(f"{path} is damaged: its checksum does not match; copy it again, or compute and save again.")
     described = json.loads(text)

@@ -17,7 +17,7 @@ class Step:
         token: the written token: what the target has at this step.
         predicted_token: the token whose logit is explained.
         is_written: whether these two are the same.
-        probability: of the explained token.
+        probability, log_probability: of the explained token, the latter as the natural logarithm.
         logit: the explained logit (contrastive: the difference of two).
         source_tokens: S pieces.
         source: `[S]`, R_t(x_i).
@@ -33,6 +33,7 @@ class Step:
     predicted_token: str
     is_written: bool
     probability: float
+    log_probability: float
     logit: float
     source_tokens: tuple[str, ...]
     source: Tensor

@@ -73,7 +73,7 @@ def test_results_are_those_of_explain(finished):
             assert (sentence.sentence, sentence.prefix) == (number, prefix)
             assert sentence.source_tokens == c.source_tokens and sentence.target_tokens == c.target_tokens
             assert sentence.predicted_tokens == c.predicted_tokens
-            for name in ("source", "target", "start", "probability"):
+            for name in ("source", "target", "start", "log_probability"):
                 np.testing.assert_allclose(getattr(sentence, name), getattr(c, name).numpy(), atol=2e-6)
             for name in ("source_ids", "target_ids", "predicted_ids"):
                 assert getattr(sentence, name).tolist() == getattr(c, name).tolist()

@@ -70,8 +70,12 @@ def test_missing_and_unfinished_runs_are_refused(tmp_path):
         Run.open(tmp_path)
     with pytest.raises(RunError, match="not finished.*again"):
         write_run(tmp_path, shards=None)
-    with pytest.raises(RunError, match="reads 'hf_lrp.corpus' up to 1: upgrade"):
-        write_run(tmp_path, version=2)
+    with pytest.raises(RunError, match="reads 'hf_lrp.corpus' 2: upgrade"):
+        write_run(tmp_path, version=3)
+    with pytest.raises(RunError, match="has format 'hf_lrp.corpus' 1, .* reads 'hf_lrp.corpus' 2: evaluate again"):
+        write_run(tmp_path, version=1)
+    with pytest.raises(RunError, match="damaged"):
+        write_run(tmp_path, version="1")
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(RunError, match="damaged"):
         Run.open(tmp_path)

@@ -1,8 +1,7 @@
 """Scores of translations against a model's own."""
 
-import math
-
 import pytest
+import torch
 from example_contributions import make_contributions
 
 from hf_lrp.corpus.calibration import Calibration
@@ -23,12 +22,19 @@ def test_a_score_agrees_with_a_slow_version():
     scored = score_translation(c, calibration, threshold=0.0)
     assert scored.score == pytest.approx(sum(z) / 5, rel=1e-5)
     assert scored.source_total == pytest.approx(sum(totals[1:]) / 5, rel=1e-5)
-    assert scored.log_probability == pytest.approx(sum(math.log(p) for p in c.probability.tolist()) / 6, rel=1e-5)
+    assert scored.log_probability == pytest.approx(sum(c.log_probability.tolist()) / 6, rel=1e-5)
     assert scored.words == ("Le", "chat", "dort", ".")
     assert scored.z[0] is None
     assert scored.z[1:] == pytest.approx([z[0], (z[1] + z[2]) / 2, z[3]], rel=1e-5)
     assert scored.flagged == (False, *(value < 0 for value in scored.z[1:]))
     assert any(scored.flagged) and not all(scored.flagged[1:])
+
+
+def test_tiny_probabilities_count_with_their_logarithms():
+    log_probability = torch.tensor([-1.0, -2.0, -3.0, -200.0, -300.0, -400.0])
+    c = make_contributions(predict="target", log_probability=log_probability)
+    scored = score_translation(c, calibration_of([0.5], [0.1]), threshold=0.0)
+    assert scored.log_probability == pytest.approx(-151)
 
 
 def test_a_translation_of_one_token_has_no_score():

@@ -49,7 +49,7 @@ def explain_separately(model, tokenizer, rule=None, **options) -> list[dict[str,
 
 
 def assert_same(actual: Contributions, expected: Contributions, tolerance: float) -> None:
-    for name in ("source", "target", "start", "logits", "probability"):
+    for name in ("source", "target", "start", "logits", "log_probability"):
         torch.testing.assert_close(getattr(actual, name), getattr(expected, name), rtol=0, atol=tolerance)
     for name in ("source_ids", "target_ids", "predicted_ids"):
         assert torch.equal(getattr(actual, name), getattr(expected, name))
@@ -99,7 +99,7 @@ def test_every_family_shares_the_encoder(family, steps, monkeypatch):
         monkeypatch.setattr("hf_lrp.relevance.propagation._steps_per_chunk", lambda *_: steps)
         together = propagate_all(patch, source, given, 2**40)
     for actual, expected in zip(together, alone, strict=True):
-        for name in ("source", "decoder", "logits", "probability"):
+        for name in ("source", "decoder", "logits", "log_probability"):
             torch.testing.assert_close(getattr(actual, name), getattr(expected, name), rtol=0, atol=1e-12)
         assert torch.equal(actual.explained, expected.explained)
 

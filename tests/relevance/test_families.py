@@ -75,7 +75,7 @@ def explain_pair(model: PreTrainedModel, sources: Any = None, **options: Any) ->
 
 
 def assert_close(actual: Contributions, expected: Contributions, tolerance: float) -> None:
-    for name in ("source", "target", "start", "logits", "probability"):
+    for name in ("source", "target", "start", "logits", "log_probability"):
         torch.testing.assert_close(getattr(actual, name), getattr(expected, name), rtol=0, atol=tolerance)
     assert torch.equal(actual.target_ids, expected.target_ids)
     assert torch.equal(actual.predicted_ids, expected.predicted_ids)

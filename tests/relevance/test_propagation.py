@@ -43,7 +43,7 @@ def run(
 
 
 def assert_close(actual: Relevance, expected: Relevance, tolerance: float) -> None:
-    for name in ("source", "decoder", "logits", "probability", "explained"):
+    for name in ("source", "decoder", "logits", "log_probability", "explained"):
         torch.testing.assert_close(getattr(actual, name), getattr(expected, name), rtol=tolerance, atol=tolerance)
 
 
@@ -89,7 +89,7 @@ def test_a_pair_of_ids_explains_the_difference_of_their_logits(rule: Rule) -> No
     logits = model(input_ids=source[None], decoder_input_ids=decoder[None]).logits[0].detach()
     rows = torch.arange(3)
     torch.testing.assert_close(relevance.logits, logits[rows, pairs[:, 0]] - logits[rows, pairs[:, 1]])
-    torch.testing.assert_close(relevance.probability, logits.softmax(-1)[rows, pairs[:, 0]])
+    torch.testing.assert_close(relevance.log_probability, logits.log_softmax(-1)[rows, pairs[:, 0]])
     assert torch.equal(relevance.explained, pairs)
 
 
@@ -102,7 +102,7 @@ def test_reports_logits_and_probabilities_of_what_it_explains(
     ids = choose(logits)
     assert torch.equal(relevance.explained, ids)
     torch.testing.assert_close(relevance.logits, logits.gather(1, ids[:, None])[:, 0])
-    torch.testing.assert_close(relevance.probability, logits.softmax(-1).gather(1, ids[:, None])[:, 0])
+    torch.testing.assert_close(relevance.log_probability, logits.log_softmax(-1).gather(1, ids[:, None])[:, 0])
 
 
 @all_rules
@@ -264,7 +264,9 @@ def test_autocast_outside_makes_no_difference(model: PreTrainedModel) -> None:
 
 def test_results_carry_no_graph_and_parameters_no_gradient(model: PreTrainedModel) -> None:
     relevance = run(model)
-    assert not any(getattr(relevance, name).requires_grad for name in ("source", "decoder", "logits", "probability"))
+    assert not any(
+        getattr(relevance, name).requires_grad for name in ("source", "decoder", "logits", "log_probability")
+    )
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
@@ -311,3 +313,14 @@ def test_a_padding_token_in_the_prefix_is_a_token_like_others(family: str) -> No
         relevance = propagate(patch, encoder_inputs(model), decoder, top1, slice(0, 3), UNLIMITED)
     assert relevance.decoder[2, 0] > 0
     torch.testing.assert_close(relevance.source.sum(1) + relevance.decoder.sum(1), torch.ones(3), rtol=0, atol=1e-5)
+
+
+def test_log_probabilities_of_hardly_possible_and_of_almost_certain_tokens(model: PreTrainedModel) -> None:
+    with torch.no_grad():
+        model.get_submodule("lm_head").weight.mul_(300)
+    logits = model.double()(input_ids=SOURCE[None], decoder_input_ids=DECODER[None]).logits[0].detach()
+    least, most = (run(model.float(), choose=choose) for choose in (lambda x: x.argmin(-1), top1))
+    expected = logits.log_softmax(-1)
+    assert expected.amin() < -300 and expected.amax() > -1e-6
+    torch.testing.assert_close(least.log_probability, expected.amin(-1).float(), rtol=1e-4, atol=0)
+    torch.testing.assert_close(most.log_probability, expected.amax(-1).float(), rtol=1e-2, atol=1e-7)

@@ -28,7 +28,7 @@ def test_a_table_has_a_row_per_sentence_and_step(results):
     pytest.importorskip("pandas")
     frame = results.to_pandas()
     assert list(frame.columns) == [
-        *("sentence", "step", "token", "predicted", "probability"),
+        *("sentence", "step", "token", "predicted", "probability", "log_probability"),
         *("source_total", "target_total", "source_entropy", "target_entropy", "start"),
     ]
     assert len(frame) == 6 + 6 + 2
@@ -36,6 +36,7 @@ def test_a_table_has_a_row_per_sentence_and_step(results):
     assert row.token == "t"
     assert row.source_total == results[1].source_total[3].item()
     assert row.probability == results[1].probability[3].item()
+    assert row.log_probability == results[1].log_probability[3].item()
     assert frame[frame.step == 1].target_entropy.isna().all()
 
 

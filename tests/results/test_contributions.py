@@ -140,7 +140,8 @@ def test_to_dict_holds_everything_as_json():
     assert values["target_tokens"] == list(FRENCH)
     assert values["source_total"] == contributions.source_total.tolist()
     fields = {field.name for field in dataclasses.fields(Contributions)}
-    assert set(values) == fields | {"source_total", "target_total", "source_entropy", "target_entropy"}
+    derived = {"probability", "source_total", "target_total", "source_entropy", "target_entropy"}
+    assert set(values) == fields | derived
 
 
 def test_to_pandas_has_one_row_per_step_and_known_input():

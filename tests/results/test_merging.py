@@ -14,7 +14,7 @@ def test_merging_by_hand():
         ("▁dor", "t", "</s>"),
         source=source,
         target=target,
-        probability=torch.tensor([0.5, 0.5, 0.9]),
+        log_probability=torch.tensor([0.5, 0.5, 0.9]).log(),
     )
     words = contributions.merge_subwords()
     assert words.source_tokens == ("sleeps", "</s>")

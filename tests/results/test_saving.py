@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,14 +15,6 @@ from safetensors.torch import load_file, save_file
 
 from hf_lrp.results.contributions import Contributions
 from hf_lrp.results.saving import FILE_FORMAT, save_fields
-
-GOLDEN = Path(__file__).parents[1] / "golden"
-
-
-def test_files_of_the_first_version_are_read():
-    loaded = Contributions.load(GOLDEN / "contributions_1.safetensors")
-    assert loaded == make_contributions()
-    assert loaded.steps == (1, 2, 3, 4, 5, 6)
 
 
 @pytest.mark.parametrize("described", [{"model": "x"}, {"unknown": 1}, [1]])
@@ -60,7 +51,7 @@ def test_a_file_is_safetensors_with_a_description(tmp_path):
     make_contributions().merge_subwords().save(path)
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata()
-    assert (metadata["format"], metadata["version"]) == (FILE_FORMAT, "2")
+    assert (metadata["format"], metadata["version"]) == (FILE_FORMAT, "3")
     assert json.loads(metadata["description"])["level"] == "word"
     assert load_file(path)["source"].shape == (5, 4)
 
@@ -100,12 +91,24 @@ def test_a_models_file_is_refused(tmp_path):
         Contributions.load(path)
 
 
-def test_a_newer_version_is_refused(tmp_path):
+@pytest.mark.parametrize(("version", "remedy"), [("2", "compute and save it again"), ("4", "upgrade it: pip")])
+def test_other_versions_of_the_format_are_refused(tmp_path, version, remedy):
     path = tmp_path / "a.safetensors"
     make_contributions().save(path)
-    path.write_bytes(path.read_bytes().replace(b'"version":"2"', b'"version":"3"'))
-    with pytest.raises(ValueError, match=r"a\.safetensors has format version 3, .* reads up to 2; upgrade"):
+    path.write_bytes(path.read_bytes().replace(b'"version":"3"', f'"version":"{version}"'.encode()))
+    with pytest.raises(ValueError, match=rf"a\.safetensors has format version {version}, .* version 3; {remedy}"):
         Contributions.load(path)
+
+
+def test_tiny_probabilities_survive_a_file(tmp_path):
+    contributions = make_contributions(log_probability=torch.tensor([-1e-9, -1.0, -90.0, -110.0, -500.0, -1e5]))
+    contributions.save(tmp_path / "a.safetensors")
+    loaded = Contributions.load(tmp_path / "a.safetensors")
+    assert torch.equal(loaded.log_probability, contributions.log_probability)
+    assert loaded.probability.tolist()[3:] == [0, 0, 0] and loaded[4].log_probability == -500
+    assert loaded.merge_subwords().log_probability[2] == -200
+    described = loaded.to_dict()
+    assert described["log_probability"][3] == -110 and described["probability"][1] == pytest.approx(0.3679, abs=1e-4)
 
 
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -26,7 +26,7 @@ def make_contributions(
         "target": shares[:, positions:],
         "start": torch.full((steps,), 0.03),
         "logits": torch.randn(steps, generator=generator),
-        "probability": torch.rand(steps, generator=generator),
+        "log_probability": torch.rand(steps, generator=generator).log(),
         "source_tokens": source,
         "target_tokens": target,
         "predicted_tokens": target,

@@ -33,7 +33,7 @@ def make_sentence(
         source=shares[:, :positions].astype(np.float32),
         target=shares[:, positions:].astype(np.float32),
         start=(0.2 * draw.random(steps)).astype(np.float32),
-        probability=draw.random(steps).astype(np.float32),
+        log_probability=np.log(draw.random(steps)).astype(np.float32),
         correct=correct,
         source_ids=source_ids,
         target_ids=target_ids,
