@@ -19,7 +19,7 @@ from hf_lrp.corpus import Run, RunError
 from hf_lrp.corpus import processes as scheduling
 from hf_lrp.corpus.processes import plan_shards, share_out
 
-SCRIPT = Path(__file__).parents[2] / "support" / "evaluation_script.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "evaluation_script.py"
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
 
 
