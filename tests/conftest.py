@@ -1,5 +1,6 @@
 """Settings and fixtures of all tests."""
 
+import gc
 import os
 
 # Each worker is a process of one thread, and so are the processes that tests start: they do not slow each other down.
@@ -21,3 +22,9 @@ settings.load_profile("hf_lrp")
 def model(request: pytest.FixtureRequest) -> PreTrainedModel:
     """A tiny model of each family, post-norm and pre-norm, in float32."""
     return tiny_model(request.param)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the garbage collector, which training calls too, need not look through it again."""
+    gc.collect()
+    gc.freeze()
