@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from evaluation_script import SHARD
-from sudden_end import VARIABLE
+from evaluation_script import SHARD, analyze_until
+from own_process import exit_code
 from tiny_checkpoint import save_checkpoint
 from tiny_tokenizer import WORDS
 
@@ -61,10 +61,8 @@ def run_here(arguments: list[str], folder: Path) -> dict[str, bytes]:
 @pytest.mark.usefixtures("_one_thread")
 def test_killed_it_continues_to_the_same_bytes(tmp_path, arguments, whole):
     folder = tmp_path / "killed"
-    command = [sys.executable, str(SCRIPT), *arguments, "--out", str(folder)]
-    killing = {VARIABLE: "*/shards/00002.json"}
-    process = subprocess.run(command, env=os.environ | ENVIRONMENT | killing, capture_output=True, check=False)
-    assert process.returncode == -signal.SIGKILL
+    killed = exit_code(analyze_until, "*/shards/00002.json", [*arguments, "--out", str(folder)])
+    assert killed == -signal.SIGKILL
     assert 1 <= len(list(folder.glob("shards/*.json"))) < 6  # the most expensive ones are first
     with pytest.raises(RunError, match="not finished: start the same"):
         Run.open(folder)

@@ -5,14 +5,9 @@ import signal
 import sys
 from fnmatch import fnmatch
 
-VARIABLE = "KILL_BEFORE_WRITING"
 
-
-def obey() -> None:
-    """Kill this process, as `kill -9` does, before a file or folder appears that matches the variable's pattern."""
-    pattern = os.environ.get(VARIABLE)
-    if pattern is None:
-        return
+def kill_before(pattern: str) -> None:
+    """Kill this process, as `kill -9` does, before a file or folder appears that matches the pattern."""
 
     def watch(event: str, arguments: tuple) -> None:
         new = {"os.rename": 1, "os.mkdir": 0}.get(event)

@@ -1,14 +1,14 @@
-"""A small training run, to be started on one or more processes: `python training_script.py OUTPUT key=value ...`."""
+"""A small training run, on one or more processes."""
 
+import functools
 import json
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
-import sudden_end
 import torch
-import yaml
 from datasets import Dataset
+from sudden_end import kill_before
 from tiny_models import tiny_model
 from tiny_tokenizer import tiny_tokenizer
 
@@ -19,6 +19,7 @@ from hf_lrp.training.minimum_risk.trainer import MinimumRiskTrainer
 from hf_lrp.training.trainer import TranslationTrainer
 
 
+@functools.cache
 def toy_dataset(number: int = 48, seed: int = 0) -> Dataset:
     """Sentences of random words and their copies, with lengths from 2 to 7."""
     generator = torch.Generator().manual_seed(seed)
@@ -73,11 +74,9 @@ def build_trainer(
     return trainer(args=arguments(output_dir=str(output), **(defaults | settings)), **(usual | (options or {})))
 
 
-def main() -> None:
-    output = Path(sys.argv[1])
-    trainer = build_trainer(
-        output, **{key: yaml.safe_load(value) for key, value in (s.split("=") for s in sys.argv[2:])}
-    )
+def train(output: Path, settings: dict[str, Any]) -> None:
+    """Train, from the last whole checkpoint on if there is one, and write the weights and the losses."""
+    trainer = build_trainer(output, **settings)
     trainer.train(resume_from_checkpoint=last_whole_checkpoint(output))
     if trainer.is_world_process_zero():
         trainer.model.save_pretrained(output / "final")
@@ -85,6 +84,15 @@ def main() -> None:
         (output / "losses.json").write_text(json.dumps(losses))
 
 
-if __name__ == "__main__":
-    sudden_end.obey()
-    main()
+def train_until(pattern: str, output: Path, settings: dict[str, Any]) -> None:
+    """The same, killed before a file or folder appears that matches the pattern."""
+    kill_before(pattern)
+    train(output, settings)
+
+
+def train_together(rank: int, processes: int, port: int, output: Path, settings: dict[str, Any]) -> None:
+    """The same as one of several processes, as `accelerate launch` and torchrun start them."""
+    places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+    store = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": True}
+    os.environ.update({name: str(value) for name, value in (places | store | {"ACCELERATE_USE_CPU": "true"}).items()})
+    train(output, settings)

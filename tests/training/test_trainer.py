@@ -1,10 +1,7 @@
 """Training: the same result however an update is split, spread over processes or interrupted."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,12 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from own_process import exit_code, start_together
 from safetensors.torch import load_file
-from sudden_end import VARIABLE
 from tiny_models import tiny_model
 from torch import Tensor
+from torch.distributed import TCPStore
 from torch.nn import functional as F
-from training_script import build_trainer, toy_dataset
+from training_script import build_trainer, toy_dataset, train, train_together, train_until
 from transformers import Trainer, TrainerCallback
 
 from hf_lrp.models.checkpoints import last_whole_checkpoint
@@ -27,7 +25,6 @@ from hf_lrp.training.minimum_risk.trainer import MinimumRiskTrainer
 from hf_lrp.training.monitoring import PREFIXES, ContributionCallback
 from hf_lrp.training.sharding import require_whole_parameters
 
-SCRIPT = Path(__file__).parents[1] / "support" / "training_script.py"
 MRT = {"minimum_risk": True, "candidates": 6, "alpha": 0.5, "learning_rate": 0.5}
 
 
@@ -43,17 +40,9 @@ def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor], toleranc
         )
 
 
-def launch(output: Path, processes: int, **settings: Any) -> dict[str, Tensor]:
-    """Train in processes of their own; the final weights."""
-    command = [sys.executable, str(SCRIPT)]
-    if processes > 1:
-        options = ["--multi_gpu", "--num_processes", str(processes), "--main_process_port", "0"]
-        command = [sys.executable, "-m", "accelerate.commands.launch", *options, str(SCRIPT)]
-    command += [str(output), *(f"{name}={value}" for name, value in settings.items())]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return load_file(output / "final" / "model.safetensors")
+def written(output: Path) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """The final weights and the losses of a training."""
+    return load_file(output / "final" / "model.safetensors"), json.loads((output / "losses.json").read_text())
 
 
 def whole_corpus_loss(model: Any, smoothing: float) -> Tensor:
@@ -99,10 +88,11 @@ def test_the_number_of_processes_does_not_matter(tmp_path: Path, settings: dict[
     before = weights(trainer.model)
     trainer.train()
     assert max(float((trainer.model.state_dict()[n] - w).abs().max()) for n, w in before.items()) > 1e-3
-    two = launch(tmp_path / "two", 2, max_steps=3, **settings)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    start_together(train_together, 2, store.port, tmp_path / "two", {"max_steps": 3, **settings})
+    two, losses = written(tmp_path / "two")
     one = {name: tensor for name, tensor in weights(trainer.model).items() if name in two}
     assert_same(two, one)
-    losses = json.loads((tmp_path / "two" / "losses.json").read_text())
     expected = {str(log["step"]): log["loss"] for log in trainer.state.log_history if "loss" in log}
     assert losses == pytest.approx(expected, abs=1e-5)
 
@@ -118,14 +108,12 @@ def test_the_number_of_processes_does_not_matter(tmp_path: Path, settings: dict[
 def test_a_killed_run_continues_as_if_nothing_had_happened(tmp_path: Path, settings: dict[str, Any]) -> None:
     """Killed once hard while it trains; the second start ends with the same losses and weights."""
     settings = {"max_steps": 12, "save_strategy": "steps", "save_steps": 2, "learning_rate": 0.05} | settings
-    whole = launch(tmp_path / "whole", 1, **settings)
-    command = [sys.executable, str(SCRIPT), str(tmp_path / "killed"), *(f"{n}={v}" for n, v in settings.items())]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", VARIABLE: "*/checkpoint-6"}
-    process = subprocess.run(command, env=environment, capture_output=True, check=False)
-    assert process.returncode == -signal.SIGKILL
+    train(tmp_path / "whole", settings)
+    assert exit_code(train_until, "*/checkpoint-6", tmp_path / "killed", settings) == -signal.SIGKILL
     assert last_whole_checkpoint(tmp_path / "killed") == tmp_path / "killed" / "checkpoint-4"
-    assert_same(launch(tmp_path / "killed", 1, **settings), whole, 1e-7)
-    first, second = (json.loads((tmp_path / name / "losses.json").read_text()) for name in ("whole", "killed"))
+    train(tmp_path / "killed", settings)
+    (whole, first), (continued, second) = written(tmp_path / "whole"), written(tmp_path / "killed")
+    assert_same(continued, whole, 1e-7)
     assert second == first
 
 

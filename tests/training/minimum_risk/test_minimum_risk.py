@@ -19,6 +19,7 @@ from minimum_risk_examples import (
     sample,
     toy_model,
 )
+from own_process import start_together
 from slow_minimum_risk import slow_minimum_risk
 from tiny_models import EOS, random_ids, tiny_model, tiny_variant
 from torch import distributed
@@ -297,7 +298,7 @@ def run_process(rank, folder):
 
 
 def test_two_processes_have_the_gradient_of_one(tmp_path):
-    torch.multiprocessing.spawn(run_process, (str(tmp_path),), nprocs=2)
+    start_together(run_process, str(tmp_path))
     model, batches = make_distributed_case()
     for number, batch in enumerate(batches):
         backward_micro_batch(model, batch, number, ALL, 1 / 5)
