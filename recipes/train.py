@@ -194,6 +194,7 @@ def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test: Any)
     sources, references = list(test["source"]), list(test["target"])
     order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
     written: dict[int, str] = {}
+    longest = min(128, model.config.max_position_embeddings - 1)
     model.eval()
     for start in tqdm(range(0, len(order), 50), desc="Translating", unit="batch"):
         numbers = order[start : start + 50]
@@ -201,7 +202,7 @@ def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test: Any)
         ids = pad_sequence(rows, batch_first=True, padding_value=model.config.pad_token_id).to(model.device)
         mask = ids.ne(model.config.pad_token_id).long()
         with torch.no_grad():
-            output = model.generate(input_ids=ids, attention_mask=mask, num_beams=BEAMS, max_new_tokens=128)
+            output = model.generate(input_ids=ids, attention_mask=mask, num_beams=BEAMS, max_new_tokens=longest)
         written |= dict(zip(numbers, tokenizer.batch_decode(output, skip_special_tokens=True), strict=True))
     translations = [written[number] for number in range(len(sources))]
     return {
