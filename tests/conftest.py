@@ -9,18 +9,20 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYO
     os.environ[name] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
+from typing import Any
+
 import pytest
 from hypothesis import settings
-from tiny_models import FAMILIES, tiny_model
-from transformers import PreTrainedModel
 
 settings.register_profile("hf_lrp", deadline=None, derandomize=True, database=None)
 settings.load_profile("hf_lrp")
 
 
-@pytest.fixture(params=FAMILIES)
-def model(request: pytest.FixtureRequest) -> PreTrainedModel:
-    """A tiny model of each family, post-norm and pre-norm, in float32."""
+@pytest.fixture(params=["marian", "pegasus"])
+def model(request: pytest.FixtureRequest) -> Any:
+    """A tiny model, post-norm and pre-norm, in float32."""
+    from tiny_models import tiny_model  # not at the top: the process that shares out the tests needs no torch
+
     return tiny_model(request.param)
 
 

@@ -139,12 +139,13 @@ def test_ids_come_with_and_without_what_is_forced(case):
     start, *forced = tokenizer.convert_tokens_to_ids(list(prompt))
     plain, pad = expected.target_ids.tolist(), model.config.pad_token_id
     behind = [start] if tokenizer(text_target=TARGET).input_ids[-1] == start != plain[-1] else []
-    for given in ([*forced, *plain], [start, *forced, *plain], plain, [start, *plain], [*plain, *behind]):
-        for padding in ([], [-100, -100], [pad, pad]):
-            ids = torch.tensor([*given, *padding])
-            assert explain(model, tokenizer, SOURCE, ids) == expected
-            assert explain(model, tokenizer, [SOURCE], ids[None]) == [expected]
-            assert explain(model, tokenizer, SOURCE, ids.tolist()) == expected
+    paddings: list[list[int]] = [[], [-100, -100], [pad, pad]]
+    fronts = [*forced, *plain], [start, *forced, *plain], plain, [start, *plain], [*plain, *behind]
+    for number, given in enumerate(fronts):  # each with each padding, in one form after the other
+        rows = [torch.tensor([*given, *padding]) for padding in paddings[number % 3 :] + paddings[: number % 3]]
+        assert explain(model, tokenizer, SOURCE, rows[0]) == expected
+        assert explain(model, tokenizer, [SOURCE], rows[1][None]) == [expected]
+        assert explain(model, tokenizer, SOURCE, rows[2].tolist()) == expected
 
 
 @pytest.mark.parametrize(
@@ -163,12 +164,12 @@ def test_ids_need_no_tokenizer(family, given_as):
     expected = explain(model, None, [source, source], [ids, other], **options)
     assert [c.start_tokens for c in expected] == [(str(start), "7")] * 2
     assert [c.target_ids.tolist() for c in expected] == [ids, other]
-    for front in ([], [7], [start, 7], [start]):
+    for number, front in enumerate(([], [7], [start, 7], [start])):
         rows = [[*front, *ids], [*front, *other]]
         assert explain(model, None, [source, source], rows, **options) == expected
-        for second in ([*rows[1], pad], [*rows[1], -100], [pad, *rows[1]]):
-            padded = torch.tensor([rows[0], second])
-            assert explain(model, None, [source, source], padded, **options) == expected
+        second = ([*rows[1], pad], [*rows[1], -100], [pad, *rows[1]])[number % 3]
+        padded = torch.tensor([rows[0], second])
+        assert explain(model, None, [source, source], padded, **options) == expected
 
 
 def test_other_languages_of_ids_are_kept(prompted):

@@ -339,13 +339,13 @@ def mean_bleu(model):
         return minimum_risk_step(model, batch, settings=settings, seed=7).statistics.means()["mean_bleu"]
 
 
-def test_two_hundred_updates_raise_the_bleu_of_samples():
+def test_eighty_updates_raise_the_bleu_of_samples():
     model, generator = copying_model()
     before = mean_bleu(model)
     assert 0.2 < before < 0.7
-    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
-    settings = MinimumRiskSettings(candidates=20)
-    for step in range(200):
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    settings = MinimumRiskSettings(candidates=10)
+    for step in range(80):
         minimum_risk_step(model, copy_batch(generator), settings=settings, seed=step).loss.backward()
         optimiser.step()
         optimiser.zero_grad()
