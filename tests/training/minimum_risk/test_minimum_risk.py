@@ -162,8 +162,8 @@ def peak_memory(number, chunk_tokens):
 
 
 def test_memory_does_not_grow_with_the_number_of_candidates():
-    few, many = peak_memory(20, chunk_tokens=80), peak_memory(160, chunk_tokens=80)
-    at_once = peak_memory(160, chunk_tokens=ALL)
+    few, many = peak_memory(20, chunk_tokens=80), peak_memory(80, chunk_tokens=80)
+    at_once = peak_memory(80, chunk_tokens=ALL)
     assert many < 1.25 * few
     assert at_once > 4 * many
 
