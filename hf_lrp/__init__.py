@@ -6,7 +6,7 @@ from hf_lrp.lazy import lazy_names
 from hf_lrp.version import __version__
 
 if TYPE_CHECKING:
-    from hf_lrp.explainer import explain, explain_prefixes
+    from hf_lrp.explaining.explainer import Explainer, explain, explain_prefixes
     from hf_lrp.inputs.prompts import Prompt
     from hf_lrp.models.families import Family, register_family
     from hf_lrp.models.loading import load
@@ -24,6 +24,7 @@ __all__ = [
     "Contributions",
     "ContributionsList",
     "Epsilon",
+    "Explainer",
     "Family",
     "Gamma",
     "Prompt",
@@ -44,13 +45,14 @@ _MODULES = {
     "Contributions": "results.contributions",
     "ContributionsList": "results.collection",
     "Epsilon": "relevance.rules",
+    "Explainer": "explaining.explainer",
     "Family": "models.families",
     "Gamma": "relevance.rules",
     "Prompt": "inputs.prompts",
     "Span": "results.spans",
     "UnknownStructure": "models.recording",
-    "explain": "explainer",
-    "explain_prefixes": "explainer",
+    "explain": "explaining.explainer",
+    "explain_prefixes": "explaining.explainer",
     "load": "models.loading",
     "patched": "relevance.patching",
     "register_family": "models.families",

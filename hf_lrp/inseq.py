@@ -14,10 +14,10 @@ try:
 except ImportError as error:
     raise ImportError("hf_lrp.inseq needs inseq: pip install inseq.") from error
 
-from hf_lrp.explainer import PAPER_RULE
+from hf_lrp.explaining.explainer import PAPER_RULE
 from hf_lrp.inputs.memory import memory_limit
+from hf_lrp.models.copies import WorkingCopy
 from hf_lrp.models.families import family_of
-from hf_lrp.models.half_precision import in_float32
 from hf_lrp.relevance.patching import patched
 from hf_lrp.relevance.propagation import Relevance, memory_for_steps, propagate
 
@@ -74,7 +74,7 @@ class AlphaBetaLRP(FeatureAttribution):
 
     def _propagate(self, batch: Any) -> list[Relevance]:
         """Shares of each sentence at the places of the batch: `[steps, padded length]`, 0 for padding."""
-        model, _ = in_float32(self.attribution_model.model)
+        model, _ = WorkingCopy(self.attribution_model.model).in_float32(self.attribution_model.model)
         encoded = family_of(model).encoder is not None
         limit, found = memory_limit(None, model.device), []
         for number, target in enumerate(batch.target_ids):

@@ -130,7 +130,7 @@ def sentences_per_second(checkpoint: str, data: Sequence[str], number: int, proc
 
 # Parts of an evaluation, by the functions that do them.
 PARTS = {
-    "generation": "generate_targets",
+    "generation": "generate",
     "decoder, back": "_back",
     "encoder, back": "send_back",
     "forward passes and checks": "_propagate_pairs",

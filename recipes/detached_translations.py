@@ -31,7 +31,8 @@ from hf_lrp.corpus.scoring import THRESHOLD
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.pairs import load_pairs, nested_subset
 from hf_lrp.inputs.ids import read_sources
-from hf_lrp.inputs.prefixes import DecoderPrompts, generate_targets
+from hf_lrp.inputs.prefixes import DecoderPrompts
+from hf_lrp.kinds.encoder_decoder import Encoded
 from hf_lrp.models.loading import load_checkpoint
 from hf_lrp.models.vocabulary import Vocabulary
 from hf_lrp.pictures.look import FAINT, PAGE, new_figure, printed_look
@@ -107,7 +108,7 @@ def prepare(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, options:
     vocabulary = Vocabulary(model, tokenizer)
     sources, references = _select(vocabulary, options)
     prompts = DecoderPrompts(model, vocabulary, {})
-    prefixes = generate_targets(model, read_sources(sources, vocabulary), prompts, BATCH, True, {})
+    prefixes = Encoded(read_sources(sources, vocabulary), prompts).generate(model, BATCH, {}, True)
     owns = [prefix.ids.tolist() for prefix in prefixes]
     if not _keeps_tokens(vocabulary, owns):
         print("The tokenizer does not split translations as the model writes them: references are left out.")

@@ -260,7 +260,7 @@ def _translate(model: PreTrainedModel, tokenizer: Any, sources: list[str], promp
     if prompt is None:
         rows = model.generate(**tokenizer(sources, return_tensors="pt", padding=True), **greedy)  # type: ignore[operator]
     else:
-        _, prompted = read_prompted(sources, prompt, Vocabulary(model, tokenizer))
+        prompted = read_prompted(sources, prompt, Vocabulary(model, tokenizer))
         rows = [prefix.ids for prefix in prompted.generate(model, len(sources), greedy, False)]
     return [str(tokenizer.decode(ids, skip_special_tokens=True)).strip() for ids in rows]
 

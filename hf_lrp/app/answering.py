@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from hf_lrp.app.models import Loaded, Models
 from hf_lrp.app.questions import Limits, Question, check, check_length
 from hf_lrp.data.failures import in_one_line, ran_out_of_memory
-from hf_lrp.explainer import explain
+from hf_lrp.explaining.explainer import explain
 from hf_lrp.models.configs import generation_config_of, position_limit
 from hf_lrp.models.families import family_of
 from hf_lrp.results.contributions import Contributions

@@ -140,9 +140,9 @@ def run(args: argparse.Namespace) -> None:
         model, tokenizer = load_model(args, args.model, device)
         if calibration is not None:
             from hf_lrp.corpus.calibration import require_own
-            from hf_lrp.kinds.decoder_only import prompt_for_corpus
+            from hf_lrp.kinds.table import kind_of
 
-            require_own(calibration, model, prompt_for_corpus(model, tokenizer, prompt))
+            require_own(calibration, model, kind_of(model).corpus_prompt(model, tokenizer, prompt))
         results = explain(
             model,
             tokenizer,

@@ -15,10 +15,10 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from hf_lrp.corpus.journal import Journal
-from hf_lrp.corpus.round_trip import is_kept
 from hf_lrp.corpus.settings import hash_weights
 from hf_lrp.data.json_files import json_bytes, read_json, write_json
-from hf_lrp.explainer import explain
+from hf_lrp.explaining.explainer import Explainer
+from hf_lrp.kinds.table import kind_of
 from hf_lrp.models.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -171,16 +171,16 @@ def translate_and_measure(
 
     A row's `curve` is R_t(source) of the translation; `kept`: the tokenizer splits its text as the model wrote it.
     """
-    vocabulary = Vocabulary(model, tokenizer)
+    explainer, kind, vocabulary = Explainer(model, tokenizer), kind_of(model), Vocabulary(model, tokenizer)
     with tqdm(total=len(sources), desc="Calibrating", unit="sentence", disable=not progress) as bar:
         bar.update(len(journal.rows))
         while len(journal.rows) < len(sources):
             chunk = list(sources[len(journal.rows) : len(journal.rows) + _CHUNK])
             asked: dict[str, Any] = {"prompt": prompt, "predict": "target", "source_tokens": False}
-            results = explain(model, tokenizer, chunk, **asked, **generate_options)
+            results = explainer.explain(chunk, **asked, **generate_options)
             assert isinstance(results, list)
             for c in results:
-                kept = is_kept(vocabulary, c.target_ids.tolist(), prompt)
+                kept = kind.keeps(vocabulary, prompt, c.target_ids.tolist())
                 journal.append({"curve": c.source_total.tolist(), "kept": kept})
                 bar.update()
 

@@ -26,7 +26,7 @@ from hf_lrp.corpus.processes import (
     share_out,
     this_process,
 )
-from hf_lrp.corpus.round_trip import is_kept, warn_if_lost
+from hf_lrp.corpus.round_trip import warn_if_lost
 from hf_lrp.corpus.run import Run, Sentence, find_shard, write_shard
 from hf_lrp.corpus.selection import Lengths, Pair, Request, Selection, describe_corpus, select_pairs
 from hf_lrp.corpus.settings import describe_settings, find_differences
@@ -34,12 +34,11 @@ from hf_lrp.corpus.summarizing import summarize
 from hf_lrp.data.files import remove_leftovers, write_atomically
 from hf_lrp.data.json_files import write_json
 from hf_lrp.data.locks import one_writer
-from hf_lrp.explainer import PAPER_RULE, explain_prefixes
+from hf_lrp.explaining.explainer import PAPER_RULE, Explainer
 from hf_lrp.inputs.prefixes import DecoderPrompts, Prefix, shuffle_targets
 from hf_lrp.inputs.prompts import Prompt
-from hf_lrp.kinds.decoder_only import count_prompted, prompt_for_corpus, read_prompted
-from hf_lrp.models.families import family_of
-from hf_lrp.models.half_precision import in_float32
+from hf_lrp.kinds.kind import Asked, Kind
+from hf_lrp.kinds.table import kind_of
 from hf_lrp.models.vocabulary import Vocabulary
 from hf_lrp.relevance.rules import Rule
 from hf_lrp.results.contributions import Contributions
@@ -265,43 +264,41 @@ def _wait_for_end(folder: Path, digest: str) -> None:
 class _Task(NamedTuple):
     """What is computed for each sentence."""
 
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    explainer: Explainer
+    kind: Kind
+    vocabulary: Vocabulary
     prompt: Prompt | None
-    prompts: DecoderPrompts
     prefixes: tuple[str, ...]
     rule: Rule
     seed: int
     max_memory: int | str
     generate_options: dict[str, Any]
 
+    @property
+    def model(self) -> PreTrainedModel:
+        return self.explainer.model
+
     def longest(self, given: int | None) -> int | None:
         """The most tokens that a side may have."""
-        limit, forced = self.prompts.vocabulary.limit, len(self.prompts.forced)
+        prompts = DecoderPrompts(self.model, self.vocabulary, self.generate_options)
+        limit, forced = self.vocabulary.limit, len(prompts.forced)
         return min((n for n in (given, limit and limit - forced) if n is not None), default=None)
 
     def count_tokens(self, sources: Sequence[str], targets: Sequence[str]) -> Iterator[tuple[int, int]]:
         """The numbers of source and target tokens that `explain` shows for texts."""
-        if self.prompt is not None:
-            yield from count_prompted(sources, targets, self.prompt, self.prompts.vocabulary)
-            return
-        encode = self.prompts.vocabulary.encode
-        example = encode(["a"], "target")[0]
-        given = len(example) - len(self.prompts.read(example, 0).ids)  # start or forced tokens, of every target
-        for source, target in zip(encode(sources, "source"), encode(targets, "target"), strict=True):
-            yield len(source), max(len(target) - given, 0)
+        return self.kind.count_tokens(self._asked(sources), targets)
 
     def read_targets(self, pairs: Sequence[Pair]) -> list[Prefix]:
         """The pairs' targets as prefixes."""
-        texts, vocabulary = [pair.target for pair in pairs], self.prompts.vocabulary
-        if self.prompt is not None:
-            _, prompted = read_prompted([pair.source for pair in pairs], self.prompt, vocabulary)
-            return prompted.read_targets(texts)[0]
-        return [self.prompts.read(ids, number) for number, ids in enumerate(vocabulary.encode(texts, "target"))]
+        reading = self.kind.read(self._asked([pair.source for pair in pairs]))
+        return reading.read_targets([pair.target for pair in pairs])[0]
 
     def keeps(self, ids: list[int]) -> bool:
         """Whether the tokenizer splits what the model wrote as it wrote it."""
-        return is_kept(self.prompts.vocabulary, ids, self.prompt)
+        return self.kind.keeps(self.vocabulary, self.prompt, ids)
+
+    def _asked(self, sources: Sequence[str]) -> Asked:
+        return Asked(self.model, self.vocabulary, list(sources), self.prompt, None, self.generate_options)
 
 
 def _read_task(
@@ -318,12 +315,10 @@ def _read_task(
         raise ValueError(f"prefixes must be one or more of {', '.join(PREFIXES)}, got {prefixes!r}.")
     if len(set(prefixes)) < len(prefixes):
         raise ValueError(f"prefixes has one twice: {', '.join(prefixes)}.")
-    if family_of(model).source == "input_features":
-        raise TypeError(f"{type(model).__name__} reads audio: only corpora of text can be evaluated.")
-    model, _ = in_float32(model)  # once, not for every shard
-    prompts = DecoderPrompts(model, Vocabulary(model, tokenizer), generate_options)
-    memory, read = max_memory or MEMORY, prompt_for_corpus(model, tokenizer, prompt)
-    return _Task(model, tokenizer, read, prompts, tuple(prefixes), rule, seed, memory, generate_options)
+    explainer, kind = Explainer(model, tokenizer), kind_of(model)
+    read, memory = kind.corpus_prompt(model, tokenizer, prompt), max_memory or MEMORY
+    vocabulary = Vocabulary(model, tokenizer)
+    return _Task(explainer, kind, vocabulary, read, tuple(prefixes), rule, seed, memory, generate_options)
 
 
 def _compute_shards(
@@ -385,9 +380,7 @@ def _explain_shard(
     devices = [task.model.device] if task.model.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(task.seed * SHARDS + shard)  # for generate options that sample
-        explained = explain_prefixes(
-            task.model,
-            task.tokenizer,
+        explained = task.explainer.explain_prefixes(
             [pairs[n].source for n in numbers],
             chosen,
             prompt=task.prompt,

@@ -19,8 +19,8 @@ from hf_lrp.data.files import prepare_destination, write_atomically
 from hf_lrp.data.json_files import json_bytes
 from hf_lrp.data.locks import one_writer
 from hf_lrp.data.tables import tsv_table
-from hf_lrp.explainer import explain
-from hf_lrp.kinds.decoder_only import prompt_for_corpus
+from hf_lrp.explaining.explainer import Explainer, explain
+from hf_lrp.kinds.table import kind_of
 from hf_lrp.models.words import looks_special
 from hf_lrp.pages.page import write_page
 from hf_lrp.results.contributions import Contributions
@@ -131,7 +131,7 @@ def score_corpus(
     if isinstance(calibration, Calibration) and generate_options:
         raise ValueError("Options for generate are for translations to calibrate on: the calibration is given.")
     _require_texts(pairs)
-    read = prompt_for_corpus(model, tokenizer, prompt)
+    read = kind_of(model).corpus_prompt(model, tokenizer, prompt)
     beside = (_beside(out, "calibration.partial"), _beside(out, "calibration.json"))
     for path in (out, *beside, *(() if page is None else (page,))):
         prepare_destination(path)
@@ -179,9 +179,10 @@ def _score(
     journal = Journal(path, settings | {"data": _digest([list(pair) for pair in pairs]), "threshold": threshold})
     done = len(journal.rows)
     bar = tqdm(pairs[done:], initial=done, total=len(pairs), desc="Scoring", disable=not progress)
+    explainer = Explainer(model, tokenizer)
     for source, translation in bar:
         asked: dict[str, Any] = {"prompt": prompt, "predict": "target", "source_tokens": False}
-        contributions = explain(model, tokenizer, source, translation, **asked)
+        contributions = explainer.explain(source, translation, **asked)
         assert isinstance(contributions, Contributions)
         scored = asdict(score_translation(contributions, calibration, threshold))
         journal.append({"source": source, "translation": translation, **scored})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ import numpy as np
 
 from hf_lrp.corpus.manifest import RunError
 from hf_lrp.data.json_files import read_json
+from hf_lrp.data.warning import warn
 
 Lengths: TypeAlias = "Literal['auto'] | tuple[int, int] | None"
 # From source and target texts to the numbers of their tokens.
@@ -134,10 +134,8 @@ def select_pairs(pairs: Any, count_tokens: CountTokens, request: Request) -> Sel
         places = np.sort(draw.choice(places, request.number, replace=False))
     elif len(places) < request.number:
         what = "that fit" if lengths is None else f"with {lengths[0]} source and {lengths[1]} target tokens"
-        warnings.warn(
-            f"hf_lrp: the corpus has {len(places):,} pairs {what}, fewer than the {request.number:,} asked for; "
-            "all are taken.",
-            stacklevel=2,
+        warn(
+            f"the corpus has {len(places):,} pairs {what}, fewer than the {request.number:,} asked for; all are taken."
         )
     chosen = _take(pairs, places, counts)
     if lengths is None:
@@ -150,11 +148,10 @@ def _frequent_lengths(counts: np.ndarray, request: Request) -> tuple[int, int] |
     (lengths, times), *_ = _most_frequent(counts, 1)
     if times >= min(_FEWEST, request.number, len(counts)):
         return lengths
-    warnings.warn(
-        f"hf_lrp: only {times:,} of {len(counts):,} pairs have the most frequent lengths, {lengths[0]} source and "
+    warn(
+        f"only {times:,} of {len(counts):,} pairs have the most frequent lengths, {lengths[0]} source and "
         f"{lengths[1]} target tokens, so mixed lengths are taken, with relative positions. Ask for these lengths to "
-        "have them all the same.",
-        stacklevel=3,
+        "have them all the same."
     )
     return None
 

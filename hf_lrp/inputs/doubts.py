@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from hf_lrp.data.warning import warn
 from hf_lrp.models.configs import as_list
 from hf_lrp.models.vocabulary import Side, Vocabulary
 
@@ -45,13 +45,12 @@ def warn_of(doubts: Iterable[str]) -> None:
     first, *others = (*doubts, None)
     if first is not None:
         many = f" (and so on: {len(others)} sentences)" if len(others) > 1 else ""
-        warnings.warn(f"hf_lrp: {first}{many}. Is it the right tokenizer, and the right language?", stacklevel=4)
+        warn(f"{first}{many}. Is it the right tokenizer, and the right language?")
 
 
 def warn_of_sums(rule: str) -> None:
     """That a rule's shares do not sum to 1; the notes of each result say by how much."""
-    warnings.warn(
-        f"hf_lrp: with {rule}, raw shares do not sum to 1 and say little (notes tell by how much): use a rule closer "
-        "to AlphaBeta(1, 0), or explain model.double().",
-        stacklevel=4,
+    warn(
+        f"with {rule}, raw shares do not sum to 1 and say little (notes tell by how much): use a rule closer "
+        "to AlphaBeta(1, 0), or explain model.double()."
     )

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
-from tqdm.auto import tqdm
-from transformers import LogitsProcessor, PreTrainedModel
+from transformers import PreTrainedModel
 
-from hf_lrp.inputs.ids import Sources, plain, read_sentences
-from hf_lrp.models.configs import START_UNKNOWN, as_list, generation_config_of, position_limit, start_token
+from hf_lrp.inputs.ids import plain, read_sentences
+from hf_lrp.models.configs import START_UNKNOWN, as_list, generation_config_of, start_token
 from hf_lrp.models.vocabulary import Vocabulary
 
 
@@ -140,95 +138,6 @@ def require_one_sequence(options: dict[str, Any]) -> None:
     """Raise where `generate` is asked for several translations of a source."""
     if options.get("num_return_sequences", 1) != 1:
         raise ValueError("num_return_sequences must be 1: there is one explanation per source.")
-
-
-def generate_targets(
-    model: PreTrainedModel,
-    sources: Sources,
-    prompts: DecoderPrompts,
-    batch_size: int,
-    progress: bool,
-    options: dict[str, Any],
-) -> list[Prefix]:
-    """What the model writes for each source, up to and including the end of the sentence."""
-    require_one_sequence(options)
-    items = sources.items
-    results: list[Prefix | None] = [None] * len(items)
-    by_length = sorted(range(len(items)), key=lambda i: items[i].shape[-1], reverse=True)
-    with tqdm(total=len(items), desc="Generating", unit="sentence", disable=not progress) as bar:
-        for start in range(0, len(by_length), batch_size):
-            numbers = by_length[start : start + batch_size]
-            batch = [items[i] for i in numbers]
-            rows, prompt_length = _generate(model, sources.argument, batch, prompts, options)
-            for number, ids in zip(numbers, rows, strict=True):
-                results[number] = prompts.read_generated(ids, prompt_length, number)
-            bar.update(len(numbers))
-    return [prefix for prefix in results if prefix is not None]
-
-
-def _generate(
-    model: PreTrainedModel, argument: str, batch: list[Tensor], prompts: DecoderPrompts, options: dict[str, Any]
-) -> tuple[list[list[int]], int]:
-    """One batch's rows, from the first decoder input on, and how many tokens of them were put in."""
-    if argument == "input_ids":
-        inputs, settings = _text_inputs(model, batch, prompts, options)
-    else:
-        inputs, settings = _audio_inputs(model, batch, options)
-    watch = _Watch()
-    settings |= options | {"logits_processor": [*options.get("logits_processor", ()), watch]}
-    with torch.no_grad():
-        output = cast(Any, model).generate(
-            **{name: tensor.to(model.device) for name, tensor in inputs.items()},
-            **(settings | {"return_dict_in_generate": True}),
-        )
-    return output.sequences.tolist(), watch.prompt_length
-
-
-class _Watch(LogitsProcessor):
-    """Notes how many tokens the decoder is given before it writes: a language or a prompt may follow the start."""
-
-    prompt_length = 0
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        self.prompt_length = self.prompt_length or input_ids.shape[1]
-        return scores
-
-
-def _text_inputs(
-    model: PreTrainedModel, batch: list[Tensor], prompts: DecoderPrompts, options: dict[str, Any]
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Padded ids with their mask, and settings that prompt the decoder as `DecoderPrompts` does."""
-    vocabulary = prompts.vocabulary
-    ids = pad_sequence(batch, batch_first=True, padding_value=vocabulary.pad or 0)
-    mask = pad_sequence([torch.ones_like(row) for row in batch], batch_first=True)
-    config = options.get("generation_config") or model.generation_config
-    wanted = {"decoder_start_token_id": prompts.require_start(), "forced_bos_token_id": _first(prompts.forced)}
-    settings = {name: i for name, i in wanted.items() if i not in (None, getattr(config, name))}
-    if not _has_length_limit(model, options):  # transformers' own default would cut at 20 tokens
-        limit = 3 * ids.shape[1] + 20
-        settings["max_new_tokens"] = limit if vocabulary.limit is None else min(limit, vocabulary.limit - 1)
-    return {"input_ids": ids, "attention_mask": mask}, settings
-
-
-def _audio_inputs(
-    model: PreTrainedModel, batch: list[Tensor], options: dict[str, Any]
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Features of one length, and settings that make Whisper return all tokens, also those it opens with."""
-    settings: dict[str, Any] = {"force_unique_generate_call": True}
-    if not _has_length_limit(model, options):
-        settings["max_length"] = position_limit(model)
-    features = torch.stack(batch).to(model.dtype)
-    mask = features.new_ones(len(features), features.shape[-1], dtype=torch.long)
-    return {"input_features": features, "attention_mask": mask}, settings
-
-
-def _has_length_limit(model: PreTrainedModel, options: dict[str, Any]) -> bool:
-    """Whether the user or the checkpoint limits how much is written."""
-    config = model.generation_config
-    chosen = ("max_length", "max_new_tokens", "generation_config")
-    return (
-        any(name in options for name in chosen) or bool(config.max_new_tokens) or config.max_length not in (None, 20)
-    )
 
 
 def shuffle_targets(targets: Sequence[Prefix], seed: int) -> list[Prefix]:

@@ -1,4 +1,4 @@
-"""Sources, targets and results of models that are a decoder only, whose source stands in a prompt."""
+"""Models that are a decoder only, whose source stands in a prompt: sources, targets and results."""
 
 from __future__ import annotations
 
@@ -14,24 +14,67 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, StoppingCriteria
 
 from hf_lrp.inputs.ids import Sources, describe_tokens, plain, read_sentences
-from hf_lrp.inputs.options import require_no_prompt
+from hf_lrp.inputs.options import require_no_forced_tokens
 from hf_lrp.inputs.prefixes import Prefix, require_one_sequence
 from hf_lrp.inputs.prompts import Prompt, ReadPrompt, read_prompt, tokenize_prompt
-from hf_lrp.models.families import family_of
+from hf_lrp.kinds.kind import Asked, Parted
+from hf_lrp.models.families import Family
 from hf_lrp.models.vocabulary import Side, Vocabulary, require_text
 from hf_lrp.relevance.propagation import Relevance
-from hf_lrp.results.contributions import Contributions
 from hf_lrp.results.spans import Span
 
 _LENGTHS = ("max_length", "max_new_tokens", "generation_config")
+
+
+class DecoderOnly:
+    """Llama, GPT-2 and their like."""
+
+    def includes(self, family: Family) -> bool:
+        """Whether there is no encoder."""
+        return family.encoder is None
+
+    def read(self, asked: Asked) -> Prompted:
+        """Texts, in their prompts."""
+        require_no_forced_tokens(asked.options)
+        return read_prompted(asked.source, asked.prompt, asked.vocabulary)
+
+    def corpus_prompt(self, model: PreTrainedModel, tokenizer: Any, prompt: Any) -> Prompt | None:
+        """The prompt that all sentences of a corpus are read in."""
+        read = read_prompt(prompt, tokenizer)
+        for name, part in read.parts.items():
+            if not isinstance(part, str):
+                raise TypeError(f"The part {name!r} of the prompt must be one text for all sentences of the corpus.")
+        return read
+
+    def count_tokens(self, asked: Asked, targets: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """More target tokens than there are positions where the prompt has no room."""
+        read = self.read(asked)
+        for number, (item, target) in enumerate(zip(read.sources.items, targets, strict=True)):
+            written, room = len(read.encode(target, number)), asked.vocabulary.limit
+            fits = room is None or len(read.prompts[number].ids) + written <= room
+            yield len(item), written if fits else cast(int, room) + 1
+
+    def keeps(self, vocabulary: Vocabulary, prompt: Prompt | None, ids: Sequence[int]) -> bool:
+        """Whether what was written after the prompt becomes text and the same tokens again; ends aside."""
+        return read_prompted("a", prompt, vocabulary).keeps(ids, 0)
 
 
 class Prompted(NamedTuple):
     """The prompts of all sources. ``is_chat``: a chat template made them, and the answer's end is written too."""
 
     vocabulary: Vocabulary
+    sources: Sources
     prompts: list[ReadPrompt]
     is_chat: bool
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest prompt."""
+        return max(len(prompt.ids) for prompt in self.prompts)
+
+    def follow(self, number: int, prefix: Prefix) -> Prefix:
+        """Another sentence's target after the prompt of this source."""
+        return self.prefix(number, prefix.ids.tolist())
 
     def read_targets(self, given: Any) -> tuple[list[Prefix], bool]:
         """Given targets as prefixes, and whether a single one was given; as many as there are sources, or a pool."""
@@ -133,25 +176,20 @@ class Prompted(NamedTuple):
                 return ids[: max(number, 1)]
         return ids
 
-    def cut(self, number: int, relevance: Relevance, prefix: Prefix, source_tokens: bool) -> tuple[Relevance, Prefix]:
+    def part(self, number: int, relevance: Relevance, prefix: Prefix, source_tokens: bool) -> Parted:
         """As if an encoder had read the source, and the decoder started with the rest of the prompt."""
-        prompt = self.prompts[number]
+        prompt, raw = self.prompts[number], relevance.decoder
         own = prompt.places["source"]
         rest = [place for place in range(len(prompt.ids)) if place not in set(own)]
-        decoder = torch.cat([relevance.decoder[:, rest], relevance.decoder[:, len(prompt.ids) :]], 1)
-        source = relevance.decoder[:, own]
-        parted = replace(relevance, source=source if source_tokens else source.sum(1, True), decoder=decoder)
-        return parted, Prefix(prompt.ids[rest], prefix.ids)
-
-    def with_spans(self, number: int, raw: Tensor, result: Contributions) -> Contributions:
-        """The result with the shares of all parts of the prompt; raw: [steps, all tokens]."""
-        prompt = self.prompts[number]
+        decoder = torch.cat([raw[:, rest], raw[:, len(prompt.ids) :]], 1)
+        source = raw[:, own] if source_tokens else raw[:, own].sum(1, True)
         spans = {
             name: Span(self.vocabulary.tokens(prompt.ids[places], "source"), raw[:, places])
             for name, places in prompt.places.items()
             if name != "source"
         }
-        return replace(result, spans=spans, notes=(*result.notes, *prompt.notes))
+        parted = replace(relevance, source=source, decoder=decoder)
+        return Parted(parted, Prefix(prompt.ids[rest], prefix.ids), spans, prompt.notes)
 
 
 class _EndOfLine(StoppingCriteria):
@@ -165,7 +203,7 @@ class _EndOfLine(StoppingCriteria):
         return torch.tensor(last, device=input_ids.device)
 
 
-def read_prompted(source: Any, prompt: Any, vocabulary: Vocabulary) -> tuple[Sources, Prompted]:
+def read_prompted(source: Any, prompt: Any, vocabulary: Vocabulary) -> Prompted:
     """Sources, which must be texts, in their prompts."""
     if vocabulary.tokenizer is None:
         raise ValueError("A model without an encoder reads its source in a prompt, which needs the model's tokenizer.")
@@ -185,30 +223,7 @@ def read_prompted(source: Any, prompt: Any, vocabulary: Vocabulary) -> tuple[Sou
     ]
     items = [one.ids[one.places["source"]] for one in read]
     sources = Sources("input_ids", items, single, partial(describe_tokens, vocabulary))
-    return sources, Prompted(vocabulary, read, template.is_chat)
-
-
-def count_prompted(
-    sources: Sequence[str], targets: Sequence[str], prompt: Prompt, vocabulary: Vocabulary
-) -> Iterator[tuple[int, int]]:
-    """The numbers of source and target tokens of pairs; more than there are positions where the prompt has no room."""
-    read, prompted = read_prompted(list(sources), prompt, vocabulary)
-    for number, (item, target) in enumerate(zip(read.items, targets, strict=True)):
-        written, room = len(prompted.encode(target, number)), vocabulary.limit
-        fits = room is None or len(prompted.prompts[number].ids) + written <= room
-        yield len(item), written if fits else cast(int, room) + 1
-
-
-def prompt_for_corpus(model: PreTrainedModel, tokenizer: Any, prompt: Any) -> Prompt | None:
-    """The prompt that all sentences of a corpus are read in; None for a model with an encoder."""
-    if family_of(model).encoder is not None:
-        require_no_prompt(model, prompt)
-        return None
-    read = read_prompt(prompt, tokenizer)
-    for name, part in read.parts.items():
-        if not isinstance(part, str):
-            raise TypeError(f"The part {name!r} of the prompt must be one text for all sentences of the corpus.")
-    return read
+    return Prompted(vocabulary, sources, read, template.is_chat)
 
 
 def _require_texts(texts: Sequence[Any], side: Side) -> Sequence[str]:

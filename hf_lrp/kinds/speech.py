@@ -1,11 +1,12 @@
-"""Sound as a source: samples or log-mel features, and what the encoder's positions are called."""
+"""Models with an encoder that listens: samples or log-mel features, and what the encoder's positions are called."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -13,6 +14,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from hf_lrp.inputs.ids import Described, Sources
+from hf_lrp.inputs.options import require_no_prompt
+from hf_lrp.inputs.prefixes import DecoderPrompts
+from hf_lrp.inputs.prompts import Prompt
+from hf_lrp.kinds.encoder_decoder import Encoded, has_length_limit
+from hf_lrp.kinds.kind import Asked
+from hf_lrp.models.configs import position_limit
+from hf_lrp.models.families import Family
+from hf_lrp.models.vocabulary import Vocabulary
 
 # Whisper's second convolution makes one position of two frames.
 FRAMES_PER_POSITION = 2
@@ -22,6 +31,52 @@ _ACCEPTED = (
     "pass samples as a 1-D array of floats, with the model's processor in place of the tokenizer, or log-mel features "
     "[bins, frames] (or a list of either)"
 )
+
+
+class Speech:
+    """Whisper and its like."""
+
+    def includes(self, family: Family) -> bool:
+        """Whether the encoder takes features of sound."""
+        return family.source == "input_features"
+
+    def read(self, asked: Asked) -> Heard:
+        """Samples or features."""
+        require_no_prompt(asked.model, asked.prompt)
+        prompts = DecoderPrompts(asked.model, asked.vocabulary, asked.options)
+        return Heard(read_audio(asked.source, asked.model, asked.processor), prompts)
+
+    def corpus_prompt(self, model: PreTrainedModel, tokenizer: Any, prompt: Any) -> Prompt | None:
+        """Raise: corpora are of text."""
+        _refuse_text(model)
+
+    def count_tokens(self, asked: Asked, targets: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """Raise: corpora are of text."""
+        _refuse_text(asked.model)
+
+    def keeps(self, vocabulary: Vocabulary, prompt: Prompt | None, ids: Sequence[int]) -> bool:
+        """Whether decoding and encoding give the same tokens."""
+        raise NotImplementedError("Corpora are of text.")
+
+
+def _refuse_text(model: PreTrainedModel) -> NoReturn:
+    raise TypeError(f"{type(model).__name__} reads audio: only corpora of text can be evaluated.")
+
+
+@dataclass(frozen=True)
+class Heard(Encoded):
+    """Recordings for an encoder, and what the decoder is prompted with."""
+
+    def batch(
+        self, model: PreTrainedModel, batch: list[Tensor], options: dict[str, Any]
+    ) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Features of one length, and settings that make Whisper return all tokens, also those it opens with."""
+        settings: dict[str, Any] = {"force_unique_generate_call": True}
+        if not has_length_limit(model, options):
+            settings["max_length"] = position_limit(model)
+        features = torch.stack(batch).to(model.dtype)
+        mask = features.new_ones(len(features), features.shape[-1], dtype=torch.long)
+        return {"input_features": features, "attention_mask": mask}, settings
 
 
 def read_audio(given: Any, model: PreTrainedModel, feature_extractor: Any) -> Sources:

@@ -10,18 +10,19 @@ from transformers import PreTrainedModel
 MERGED = "adapters were merged into the weights, in a copy of the model"
 
 
-def merge_adapters(model: PreTrainedModel) -> tuple[PreTrainedModel, tuple[str, ...]]:
-    """The model and no note; of a model with adapters, a copy with these merged, and a note that says so.
+def merge_adapters(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy with the model's adapters merged; the model itself if it has none.
 
     Raises:
         ValueError: its adapters are no changes of weights, such as prompts, and cannot be merged.
     """
     configs: dict[str, Any] = getattr(model, "peft_config", None) or {}
     if not configs:
-        return model, ()
+        return model
     merged: Any = copy.deepcopy(model)
     if hasattr(merged, "merge_and_unload"):
-        return merged.merge_and_unload(), (MERGED,)
+        plain: PreTrainedModel = merged.merge_and_unload()
+        return plain
     layers = [(name, each) for name, each in merged.named_modules() if hasattr(each, "get_base_layer")]
     if not layers:
         kinds = ", ".join(sorted({str(config.peft_type) for config in configs.values()}))
@@ -33,4 +34,4 @@ def merge_adapters(model: PreTrainedModel) -> tuple[PreTrainedModel, tuple[str, 
         layer.merge()
         merged.set_submodule(name, layer.get_base_layer())
     merged.peft_config = {}
-    return merged, (MERGED,)
+    return merged

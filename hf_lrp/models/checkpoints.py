@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import warnings
 from pathlib import Path
 
 from hf_lrp.data.json_files import read_json
+from hf_lrp.data.warning import warn
 
 TRAINER_STATE = "trainer_state.json"
 INCOMPLETE = "incomplete"  # a mark in the folder of a checkpoint that is being written, or was when training stopped
@@ -68,7 +68,7 @@ def whole_checkpoints(run_folder: str | os.PathLike[str]) -> dict[int, Path]:
         reason = "its name has no step"
         if match:
             reason = f"it was not written to its end (no {TRAINER_STATE}, or marked as {INCOMPLETE})"
-        warnings.warn(f"hf_lrp: {folder} is left out: {reason}.", stacklevel=3)
+        warn(f"{folder} is left out: {reason}.")
     return steps
 
 

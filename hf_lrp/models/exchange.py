@@ -25,7 +25,11 @@ _holders: WeakKeyDictionary[nn.Module, dict[object, Behaviour]] = WeakKeyDiction
 
 
 @contextmanager
-def recorded(model: PreTrainedModel, behaviours: Mapping[Behaviour, Behaviour] | None = None) -> Iterator[Network]:
+def recorded(
+    model: PreTrainedModel,
+    behaviours: Mapping[Behaviour, Behaviour] | None = None,
+    network: Network | None = None,
+) -> Iterator[Network]:
     """Let a `Tape` record a model's modules, and put the model back as it was, whatever happens inside.
 
     The model computes, generates, trains and saves exactly as before: counterparts are subclasses of its own classes.
@@ -35,10 +39,9 @@ def recorded(model: PreTrainedModel, behaviours: Mapping[Behaviour, Behaviour] |
         model: a model of a supported family.
         behaviours: what counterparts can do beyond recording: subclasses of the kinds in `hf_lrp.models.modules`,
             by the kind that each stands for.
+        network: what `read_plain_network` gave for the model, if nothing has changed since.
     """
-    network = read_network(model)
-    require_plain_weights(model)
-    _require_plain_modules(network)
+    network = read_plain_network(model) if network is None else network
     holder = object()
     try:
         for module, kind in network.counterparts.items():
@@ -46,6 +49,14 @@ def recorded(model: PreTrainedModel, behaviours: Mapping[Behaviour, Behaviour] |
         yield network
     finally:
         _release_all(network, holder)
+
+
+def read_plain_network(model: PreTrainedModel) -> Network:
+    """Describe a model by its family; raises for one whose modules or weights are not what relevance is made for."""
+    network = read_network(model)
+    require_plain_weights(model)
+    _require_plain_modules(network)
+    return network
 
 
 def _acquire(module: nn.Module, behaviour: Behaviour, holder: object) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 import unicodedata
-import warnings
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from matplotlib import font_manager
+
+from hf_lrp.data.warning import warn
 
 _PREFERRED_FONTS = (
     "Noto Sans CJK SC",
@@ -52,11 +53,10 @@ def _code_points(characters: str) -> str:
 
 def _warn_of_missing_fonts(missing: frozenset[str]) -> None:
     shown = " ".join(sorted(missing)[:8]) + (" ..." if len(missing) > 8 else "")
-    warnings.warn(
+    warn(
         f"No installed font has {len(missing)} of the characters to draw ({shown}); they are drawn as code "
         "points. Install a font that has them, for Chinese, Japanese and Korean for example the Debian and "
-        "Ubuntu package fonts-noto-cjk or Noto Sans CJK from https://fonts.google.com/noto, and plot again.",
-        stacklevel=6,
+        "Ubuntu package fonts-noto-cjk or Noto Sans CJK from https://fonts.google.com/noto, and plot again."
     )
 
 

@@ -24,7 +24,9 @@ class PatchedModel:
 
 
 @contextmanager
-def patched(model: PreTrainedModel, rule: Rule | None = None) -> Iterator[PatchedModel]:
+def patched(
+    model: PreTrainedModel, rule: Rule | None = None, network: Network | None = None
+) -> Iterator[PatchedModel]:
     """Make a model's modules relevance-aware, and put the model back as it was, whatever happens inside.
 
     While patched, the model computes, generates, trains and saves exactly as before: the counterparts are subclasses
@@ -34,6 +36,7 @@ def patched(model: PreTrainedModel, rule: Rule | None = None) -> Iterator[Patche
     Args:
         model: a model of a supported family.
         rule: the rule that relevance is propagated with; default: the paper's, ``AlphaBeta(1, 0)``.
+        network: how the model is built, if that has been read before (`hf_lrp.models.exchange.read_plain_network`).
     """
-    with recorded(model, RELEVANCE_AWARE) as network:
+    with recorded(model, RELEVANCE_AWARE, network) as network:
         yield PatchedModel(model, network, AlphaBeta() if rule is None else rule)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import torch
 
 from hf_lrp.data.files import write_atomically
+from hf_lrp.data.warning import warn
 from hf_lrp.models.words import group_at_spaces, lacks_spaces, looks_special
 
 if TYPE_CHECKING:
@@ -63,10 +63,7 @@ def _number_words(c: Contributions, side: str) -> tuple[int | None, ...]:
     if c.level == "word":
         return tuple(None if is_special else n for n, is_special in enumerate(special))
     if lacks_spaces(tokens, special):
-        warnings.warn(
-            f"hf_lrp: the {side} has no spaces between its words, so alignment() takes its pieces for words.",
-            stacklevel=5,
-        )
+        warn(f"the {side} has no spaces between its words, so alignment() takes its pieces for words.")
     return group_at_spaces(tokens, special)
 
 

@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel, TrainerCallback
 
 from hf_lrp.data.files import write_atomically
-from hf_lrp.explainer import explain
+from hf_lrp.explaining.explainer import explain
 from hf_lrp.models.adapters import merge_adapters
 from hf_lrp.results.contributions import Contributions
 from hf_lrp.training.minimum_risk.candidates import evaluating
@@ -91,7 +91,7 @@ class ContributionCallback(TrainerCallback):
         model, tokenizer = self._trainer.model, self._trainer.processing_class
         results = {}
         with evaluating(model), _without_autocast(model), torch.random.fork_rng():
-            model, _ = merge_adapters(model)
+            model = merge_adapters(model)
             for prefix in self._prefixes:
                 targets = None if prefix == "model" else self._targets
                 options: dict[str, Any] = {"num_beams": 1} if prefix == "model" else {}

@@ -9,7 +9,7 @@ import pytest
 from page_reader import read_page
 from tiny_checkpoint import save_checkpoint
 
-from hf_lrp import explain
+from hf_lrp import Explainer, explain
 from hf_lrp.commands.cli import main
 from hf_lrp.corpus import scoring
 from hf_lrp.corpus.calibration import Calibration
@@ -19,6 +19,8 @@ from hf_lrp.models.loading import load_checkpoint
 
 WORDS = ["cat", "dog", "house", "street", "big", "small"]
 PAIRS = [(f"the {a} is in the {b}", f"a {b} and {a} eats") for a in WORDS[:4] for b in WORDS[3:]]
+
+EXPLAIN = Explainer.explain
 
 
 @pytest.fixture(scope="module")
@@ -106,16 +108,16 @@ def test_page_and_scores_need_files_of_their_own(model, data, tmp_path, capsys):
 
 
 def interrupt_after(monkeypatch, number: int) -> list:
-    """Let `explain` raise as Ctrl-C does, from the given call on; returns the list of its calls."""
+    """Let `Explainer.explain` raise as Ctrl-C does, from the given call on; returns the list of its calls."""
     calls: list = []
 
     def limited(*args, **options):
         calls.append(args)
         if len(calls) > number:
             raise KeyboardInterrupt
-        return explain(*args, **options)
+        return EXPLAIN(*args, **options)
 
-    monkeypatch.setattr(scoring, "explain", limited)
+    monkeypatch.setattr(Explainer, "explain", limited)
     return calls
 
 

@@ -11,7 +11,7 @@ from tiny_models import tiny_model
 from tiny_tokenizer import tiny_tokenizer
 from tokenizers import decoders
 
-from hf_lrp import explain
+from hf_lrp import ContributionsList, Explainer, explain
 from hf_lrp.corpus.calibration import Calibration, calibrate, translate_and_measure
 from hf_lrp.corpus.journal import Journal
 
@@ -83,9 +83,8 @@ def test_own_translations_are_measured_once(tmp_path, monkeypatch):
     translate_and_measure(model, tokenizer, sources[:2], journal)
     expected = explain(model, tokenizer, sources, predict="target")
     started = []
-    monkeypatch.setattr(
-        "hf_lrp.corpus.calibration.explain", lambda *args, **kw: started.append(args[2]) or explain(*args, **kw)
-    )
+    own = Explainer.explain
+    monkeypatch.setattr(Explainer, "explain", lambda *args, **kw: started.append(args[1]) or own(*args, **kw))
     translate_and_measure(model, tokenizer, sources, journal)
     assert started == [sources[2:]]
     for row, contributions in zip(journal.rows, expected, strict=True):
@@ -97,7 +96,7 @@ def test_a_tokenizer_that_splits_otherwise_is_noticed(tmp_path, monkeypatch):
     tokenizer.backend_tokenizer.decoder = decoders.Metaspace()
     written = [[2, 4, 1], [0, 4, 1]]  # the second has an unknown word, which its text does not keep
     results = [explain(model, tokenizer, "the cat", torch.tensor(ids), predict="target") for ids in written]
-    monkeypatch.setattr("hf_lrp.corpus.calibration.explain", lambda *_, **options: results)
+    monkeypatch.setattr(Explainer, "explain", lambda *_, **options: ContributionsList(results))
     journal = Journal(tmp_path / "j", {})
     translate_and_measure(model, tokenizer, ["the cat", "the dog"], journal)
     assert [row["kept"] for row in journal.rows] == [True, False]

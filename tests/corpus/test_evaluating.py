@@ -13,10 +13,11 @@ import torch
 from tiny_models import tiny_model
 from tiny_tokenizer import WORDS, tiny_tokenizer
 
-from hf_lrp import Epsilon, explain
+from hf_lrp import Epsilon, Explainer, explain
 from hf_lrp.corpus import Run, RunError, Sentence, evaluate, evaluating, settings
 from hf_lrp.corpus import processes as scheduling
 from hf_lrp.data.locks import Occupied, one_writer
+from hf_lrp.kinds.encoder_decoder import EncoderDecoder
 
 SMALL = {"encoder_layers": 1, "decoder_layers": 1}
 
@@ -137,7 +138,7 @@ def test_weights_are_hashed_with_names_types_and_shapes():
 
 def test_a_finished_run_is_not_computed_again(folder, monkeypatch):
     before = contents(folder)
-    monkeypatch.setattr(evaluating, "explain_prefixes", None)
+    monkeypatch.setattr(Explainer, "explain_prefixes", None)
     run = evaluate(make_model(), TOKENIZER, PAIRS, folder, **OPTIONS)
     assert contents(folder) == before and run.name == "run"
 
@@ -161,13 +162,13 @@ def test_a_damaged_shard_is_computed_again(folder, monkeypatch, damage):
         shard.write_bytes(content if damage == "flip" else content[:-1])
     (folder / "shards" / ".00001.parquet.0123").write_bytes(b"")  # left by a process that was killed
     computed = []
-    explain_prefixes = evaluating.explain_prefixes
+    explain_prefixes = Explainer.explain_prefixes
 
-    def count(model, tokenizer, sources, *args, **options):
+    def count(explainer, sources, *args, **options):
         computed.append(len(sources))
-        return explain_prefixes(model, tokenizer, sources, *args, **options)
+        return explain_prefixes(explainer, sources, *args, **options)
 
-    monkeypatch.setattr(evaluating, "explain_prefixes", count)
+    monkeypatch.setattr(Explainer, "explain_prefixes", count)
     evaluate(make_model(), TOKENIZER, PAIRS, folder, **OPTIONS)
     assert computed == [2] and contents(folder) == before
 
@@ -297,14 +298,14 @@ def test_one_writer_at_a_time(tmp_path):
 
 
 def test_nothing_is_written_among_the_results_of_another_evaluation(tmp_path, monkeypatch):
-    explain_prefixes = evaluating.explain_prefixes
+    explain_prefixes = Explainer.explain_prefixes
 
     def replace_manifest(*args, **options):
         manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
         (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest | {"weights": "others"}))
         return explain_prefixes(*args, **options)
 
-    monkeypatch.setattr(evaluating, "explain_prefixes", replace_manifest)
+    monkeypatch.setattr(Explainer, "explain_prefixes", replace_manifest)
     with pytest.raises(RunError, match="was replaced or removed while this evaluation ran"):
         evaluate(make_model(), TOKENIZER, PAIRS, tmp_path / "run", **OPTIONS)
     assert not list((tmp_path / "run" / "shards").iterdir())
@@ -313,7 +314,7 @@ def test_nothing_is_written_among_the_results_of_another_evaluation(tmp_path, mo
 def test_a_failure_binds_nobody(tmp_path, monkeypatch):
     options = OPTIONS | {"prefixes": ["reference"]}
     with monkeypatch.context() as patch, pytest.raises(TypeError):
-        patch.setattr(evaluating, "explain_prefixes", None)
+        patch.setattr(Explainer, "explain_prefixes", None)
         evaluate(make_model(), TOKENIZER, PAIRS, tmp_path / "run", **options | {"number": 1})
     (tmp_path / "run" / f".manifest.json.{'0a' * 16}").write_bytes(b"")  # of a process that was killed
     assert evaluate(make_model(), TOKENIZER, PAIRS, tmp_path / "run", **options).number == 5
@@ -322,7 +323,7 @@ def test_a_failure_binds_nobody(tmp_path, monkeypatch):
 
 def test_a_tokenizer_that_does_not_give_back_what_the_model_wrote_is_noticed(folder, monkeypatch):
     (folder / "metrics.json").unlink()
-    monkeypatch.setattr(evaluating, "is_kept", lambda *given: False)
+    monkeypatch.setattr(EncoderDecoder, "keeps", lambda *given: False)
     with pytest.warns(UserWarning, match="splits only 0% of the model's own translations"):
         run = evaluate(make_model(), TOKENIZER, PAIRS, folder, **OPTIONS)
     assert run.metrics["model"]["kept"] == 0

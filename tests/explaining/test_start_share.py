@@ -8,7 +8,7 @@ from tiny_models import random_ids, tiny_model
 from tiny_tokenizer import tiny_tokenizer
 
 from hf_lrp import AlphaBeta, explain
-from hf_lrp.inputs.start_share import leave_out_start
+from hf_lrp.explaining.start_share import leave_out_start
 
 PAPER, STEEP = AlphaBeta(1, 0), AlphaBeta(4, -3)
 REMEDY = "start_token='keep'"

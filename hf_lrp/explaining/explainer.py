@@ -1,0 +1,306 @@
+"""The user's verb: contributions of source and prefix tokens to a model's predictions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+
+from hf_lrp.explaining.call import Call, Case, Settings
+from hf_lrp.explaining.outcome import WHOLE_SOURCE, as_contributions
+from hf_lrp.inputs.doubts import doubts_about_text, doubts_about_tokenizer, warn_of
+from hf_lrp.inputs.memory import memory_limit
+from hf_lrp.inputs.options import (
+    check_generation,
+    check_options,
+    check_prefix_targets,
+    check_use,
+    require_evaluation_mode,
+    require_generate,
+)
+from hf_lrp.kinds.kind import Asked
+from hf_lrp.kinds.table import kind_of
+from hf_lrp.models.copies import Layout, WorkingCopy
+from hf_lrp.models.exchange import read_plain_network
+from hf_lrp.models.loading import load
+from hf_lrp.models.structure import Network
+from hf_lrp.models.vocabulary import Vocabulary
+from hf_lrp.models.weights import require_plain_weights
+from hf_lrp.relevance.patching import patched
+from hf_lrp.relevance.propagation import join_steps, memory_for_steps, propagate_all
+from hf_lrp.relevance.rules import AlphaBeta, Rule
+from hf_lrp.results.collection import ContributionsList
+from hf_lrp.results.contributions import Contributions
+
+PAPER_RULE = AlphaBeta(alpha=1.0, beta=0.0)
+SEED = 0
+
+
+def explain(
+    model: PreTrainedModel | str | os.PathLike[str],
+    tokenizer: PreTrainedTokenizerBase | ProcessorMixin | None = None,
+    source: Any = None,
+    target: Any = None,
+    *,
+    prompt: Any = None,
+    prefix: Literal["model", "reference", "random"] | None = None,
+    predict: Any = "top1",
+    rule: Rule = PAPER_RULE,
+    start_token: Literal["exclude", "keep"] = "exclude",
+    source_tokens: bool = True,
+    batch_size: int | None = None,
+    max_memory: int | str | None = None,
+    seed: int = SEED,
+    pool: Any = None,
+    progress: bool = False,
+    **generate_options: Any,
+) -> Contributions | ContributionsList:
+    """How much each source token and each prefix token contributes to each prediction of a translation model.
+
+    The model is not changed, not even while an error is raised. One source gives one result, a list a list of results,
+    in order, which can also be averaged and drawn together (``ContributionsList``).
+
+    Args:
+        model: a model of a supported family, in evaluation mode, or the folder, GGUF file or Hub id of one,
+            which is loaded (see `hf_lrp.load`). Half-precision models are explained in a float32 copy,
+            models with adapters of PEFT in a copy with these merged.
+        tokenizer: the model's tokenizer, or its processor; may be None where source and target are ids, and where the
+            model is given by name. Languages are the tokenizer's: its ``src_lang`` and ``tgt_lang``.
+        source: a text, a list of texts, ids (1-D tensor or list), a list of those, or a padded batch (a
+            ``BatchEncoding``, or a 2-D tensor in which the padding token pads). Arrays, columns of tables and
+            generators are taken as well. For speech models: samples, a 1-D array of floats at the sampling rate of
+            the processor's feature extractor; log-mel features [bins, frames]; a list of either; features [batch,
+            bins, frames]; or a mapping with ``input_features``.
+        target: texts or ids, where the target is known. Ids may come with or without start token, forced tokens and
+            padding; what ``model.generate`` returns, [1, T], goes with a single source too.
+        prompt: for a model without an encoder, what the source, a text, stands in: a template with ``{source}``, chat
+            messages, or a `hf_lrp.Prompt` with named parts, whose shares are the result's ``spans``.
+        prefix: what the model is conditioned on: ``"reference"``, the target (the default where there is one);
+            ``"model"``, what it generates itself, by its generation config and ``generate_options``; ``"random"``, an
+            unrelated sentence: another one's target, or one from ``pool``.
+        predict: whose logit is explained at each step: ``"top1"``, the most probable token (the paper); ``"target"``,
+            the token that follows in the prefix; ids or tokens (``"▁cat"``) per step, [T]; pairs of them, [T, 2],
+            whose logit difference is explained (contrastive); or words of the target and what might stand there
+            instead, such as ``{"banque": "gare"}``: why the one, not the other, at the steps where these begin to
+            differ; the result has these steps only. For a list of sources, a list of such.
+        rule: the redistribution rule; default: the paper's.
+        start_token: ``"exclude"`` leaves the decoder start token and forced tokens, such as the target language (in a
+            model without an encoder: the prompt around the source), out, so that source and target sum to 1 (the
+            paper); ``"keep"`` returns raw shares, which sum to 1 together with ``start``.
+        source_tokens: False where only R_t(source) is asked for, which takes about half the time: the source counts as
+            one token, ``<source>``, with the id -1.
+        batch_size: how many sources are translated together for ``prefix="model"``; None: as many as fit.
+        max_memory: bytes, or a text such as ``"4GB"``, that may be used on top of the model; default: half of what is
+            free. Steps are processed in chunks that fit; an error names the least that works where none does.
+        seed: makes random prefixes repeatable, and sampled translations (``do_sample=True``) of the same batches.
+        pool: unrelated target sentences for ``prefix="random"``, texts or ids.
+        progress: show a progress bar.
+        **generate_options: passed to ``model.generate``, for ``prefix="model"``. ``forced_bos_token_id``, the token
+            that the decoder is prompted with, may be given with every prefix; by default it is that of the model's
+            configs, or else the language token that the tokenizer puts in front of targets.
+    """
+    return Explainer(model, tokenizer).explain(
+        source,
+        target,
+        prompt=prompt,
+        prefix=prefix,
+        predict=predict,
+        rule=rule,
+        start_token=start_token,
+        source_tokens=source_tokens,
+        batch_size=batch_size,
+        max_memory=max_memory,
+        seed=seed,
+        pool=pool,
+        progress=progress,
+        **generate_options,
+    )
+
+
+def explain_prefixes(
+    model: PreTrainedModel | str | os.PathLike[str],
+    tokenizer: PreTrainedTokenizerBase | ProcessorMixin | None,
+    sources: Any,
+    targets: Mapping[str, Any],
+    *,
+    prompt: Any = None,
+    rule: Rule = PAPER_RULE,
+    batch_size: int | None = None,
+    max_memory: int | str | None = None,
+    **generate_options: Any,
+) -> Iterator[dict[str, Contributions]]:
+    """What `explain` gives for several prefixes of each source, which share the encoder's work.
+
+    One dictionary per source, by prefix type, in order, computed when it is asked for; translations are generated
+    when the first one is. Explained are the most probable tokens, the start token excluded (the paper).
+
+    Args:
+        model, tokenizer, prompt, rule, batch_size, max_memory: as for `explain`.
+        sources: a list of texts or ids, or what else `explain` takes.
+        targets: for ``"reference"``, ``"model"`` and ``"random"``, or some of them, what the model is conditioned on:
+            a text or ids per source. None for ``"model"``: what it generates.
+        **generate_options: as for `explain`, where translations are generated.
+    """
+    return Explainer(model, tokenizer).explain_prefixes(
+        sources,
+        targets,
+        prompt=prompt,
+        rule=rule,
+        batch_size=batch_size,
+        max_memory=max_memory,
+        **generate_options,
+    )
+
+
+class Explainer:
+    """A model that is read once and explained many times.
+
+    `explain` reads the model, its tokenizer and its settings on every call; an `Explainer` reads them again only where
+    something has changed: weights, modules and settings are those of the moment with every call. Worth it in loops
+    over sentences that come one by one, and for models that are explained in a copy (half precision, adapters).
+
+    Args:
+        model, tokenizer: as for `hf_lrp.explain`.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel | str | os.PathLike[str],
+        tokenizer: PreTrainedTokenizerBase | ProcessorMixin | None = None,
+    ) -> None:
+        if isinstance(model, (str, os.PathLike)):
+            model, own = load(model)
+            tokenizer = own if tokenizer is None else tokenizer
+        self.model, self.tokenizer = model, tokenizer
+        self._copy = WorkingCopy(model)
+        self._known: tuple[Layout, Network] | None = None
+
+    def explain(
+        self,
+        source: Any,
+        target: Any = None,
+        *,
+        prompt: Any = None,
+        prefix: Literal["model", "reference", "random"] | None = None,
+        predict: Any = "top1",
+        rule: Rule = PAPER_RULE,
+        start_token: Literal["exclude", "keep"] = "exclude",
+        source_tokens: bool = True,
+        batch_size: int | None = None,
+        max_memory: int | str | None = None,
+        seed: int = SEED,
+        pool: Any = None,
+        progress: bool = False,
+        **generate_options: Any,
+    ) -> Contributions | ContributionsList:
+        """What `hf_lrp.explain` gives for these arguments."""
+        check_options(prefix, predict, start_token, rule, batch_size, seed)
+        if source is None:
+            raise TypeError("There is no source to explain: pass it after the tokenizer, or as source=...")
+        call = self._read(source, prompt, generate_options)
+        targets = None if target is None else call.read_targets(target)
+        if prefix is None:
+            prefix = "model" if targets is None else "reference"
+        check_use(prefix, pool, generate_options)
+        call = self._prepare(call, max_memory)
+        if prefix == "model":
+            prefixes = call.generate(batch_size, progress, seed)
+        else:
+            prefixes = call.given_prefixes(prefix, targets, pool, seed)
+        cases = call.read_predict(predict, prefixes, target if prefix == "reference" else None)
+        settings = Settings(predict, start_token, rule, source_tokens)
+        each = self._explain_each(call, {prefix: cases}, settings)
+        single = call.reading.sources.single
+        results = ContributionsList(found[prefix] for found in _bar(each, len(prefixes), progress and not single))
+        return results[0] if single else results
+
+    def explain_prefixes(
+        self,
+        sources: Any,
+        targets: Mapping[str, Any],
+        *,
+        prompt: Any = None,
+        rule: Rule = PAPER_RULE,
+        batch_size: int | None = None,
+        max_memory: int | str | None = None,
+        **generate_options: Any,
+    ) -> Iterator[dict[str, Contributions]]:
+        """What `hf_lrp.explain_prefixes` gives for these arguments."""
+        check_prefix_targets(targets)
+        for prefix in targets:
+            check_options(prefix, "top1", "exclude", rule, batch_size, SEED)
+        read = self._read(sources, prompt, generate_options)
+        given = {prefix: None if target is None else read.read_targets(target) for prefix, target in targets.items()}
+        generates = None in given.values()
+        check_use("model" if generates else "reference", None, generate_options)
+        if generates:
+            require_generate(read.model)
+        call = self._prepare(read, max_memory)
+
+        def explain_lazily() -> Iterator[dict[str, Contributions]]:
+            prefixes = {prefix: found or call.generate(batch_size, False, SEED) for prefix, found in given.items()}
+            cases = {prefix: call.read_predict("top1", found, None) for prefix, found in prefixes.items()}
+            yield from self._explain_each(call, cases, Settings("top1", "exclude", rule))
+
+        return explain_lazily()
+
+    def _read(self, source: Any, prompt: Any, options: dict[str, Any]) -> Call:
+        """What the sources are. What the model is comes after it: copies take time."""
+        model, merged = self._copy.merged()
+        kind = kind_of(model)
+        require_plain_weights(model)
+        require_evaluation_mode(model)
+        tokenizer, processor = _unpack(self.tokenizer)
+        vocabulary = Vocabulary(model, tokenizer)
+        check_generation(options, vocabulary.sizes["target"])
+        reading = kind.read(Asked(model, vocabulary, source, prompt, processor, options))
+        if reading.sources.argument == "input_ids":
+            warn_of(doubt for ids in reading.sources.items for doubt in doubts_about_text(vocabulary, ids, "source"))
+        doubts = doubts_about_tokenizer(model, vocabulary)
+        warn_of(doubts)
+        return Call(model, vocabulary, reading, (*merged, *doubts), options)
+
+    def _prepare(self, call: Call, max_memory: int | str | None) -> Call:
+        """The call with the model as it is explained, and with its limits."""
+        model, converted = self._copy.in_float32(call.model)
+        if self._known is None or not self._known[0].is_of(model):
+            self._known = Layout(model), read_plain_network(model)
+        limit = memory_limit(max_memory, model.device)
+        return replace(call, model=model, network=self._known[1], notes=(*converted, *call.notes), max_memory=limit)
+
+    def _explain_each(
+        self, call: Call, chosen: Mapping[str, Iterable[Case]], settings: Settings
+    ) -> Iterator[dict[str, Contributions]]:
+        """Per source, the contributions for each prefix. The model is patched only while one is computed."""
+        model, sources = call.model, call.reading.sources
+        for number, (item, *cases) in enumerate(zip(sources.items, *chosen.values(), strict=True)):
+            dtype = model.dtype if item.is_floating_point() else item.dtype
+            source = {sources.argument: item.to(model.device, dtype)}
+            given = [case.decoder_inputs(model.device) for case in cases]
+            parts = [each for one in given for each in one]
+            lengths = len(sources.describe(item).tokens), max(len(each.ids) for each in parts)
+            with patched(model, settings.rule, call.network) as patch:
+                memory = memory_for_steps(patch.network, *lengths, model.dtype.itemsize, call.max_memory)
+                found = iter(propagate_all(patch, source, parts, memory, settings.source_tokens))
+            relevances = [join_steps([next(found) for _ in one]) for one in given]
+            described = sources.describe(item) if settings.source_tokens else WHOLE_SOURCE
+            results = {}
+            for name, relevance, case in zip(chosen, relevances, cases, strict=True):
+                parted = call.reading.part(number, relevance, case.prefix, settings.source_tokens)
+                results[name] = as_contributions(parted, described, name, case, call, settings)
+            yield results
+
+
+def _unpack(tokenizer: Any) -> tuple[PreTrainedTokenizerBase | None, Any]:
+    """Tokenizer and feature extractor of what may be either a tokenizer or a processor with both."""
+    if isinstance(tokenizer, ProcessorMixin):
+        return getattr(tokenizer, "tokenizer", None), getattr(tokenizer, "feature_extractor", None)
+    return tokenizer, None
+
+
+def _bar(sentences: Any, count: int, progress: bool) -> Iterator[Any]:
+    return iter(tqdm(sentences, total=count, desc="Explaining", unit="sentence", disable=not progress))

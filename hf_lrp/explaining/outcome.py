@@ -1,0 +1,81 @@
+"""From raw shares to what users get: `Contributions`, with what a reader should know of them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from hf_lrp.explaining.call import Call, Case, Settings
+from hf_lrp.explaining.start_share import leave_out_start
+from hf_lrp.inputs.doubts import doubts_about_text, warn_of_sums
+from hf_lrp.inputs.ids import Described
+from hf_lrp.kinds.kind import Parted
+from hf_lrp.models.words import group_words
+from hf_lrp.results.contributions import Contributions
+
+# Raw shares of the paper's rule sum to 1 within this; results that do not say so in their notes.
+CONSERVATION = 1e-5
+# Where they miss 1 by more than this, they say little.
+MISLEADING = 0.01
+# A source whose tokens were not asked for.
+WHOLE_SOURCE = Described(("<source>",), torch.tensor([-1]), (0,))
+
+
+def as_contributions(
+    parted: Parted, described: Described, kind: str, case: Case, call: Call, settings: Settings
+) -> Contributions:
+    """The result for one source; kind: of the prefix."""
+    relevance, prefix, vocabulary = parted.relevance, parted.prefix, call.vocabulary
+    reads_text = call.reading.sources.argument == "input_ids"
+    doubts = doubts_about_text(vocabulary, described.ids, "source") if reads_text else ()
+    steps, prompt = len(relevance.source), len(prefix.prompt)
+    start, source = relevance.decoder[:, :prompt].sum(1), relevance.source
+    target = source.new_zeros(steps, len(prefix.ids))
+    target[:, :-1] = relevance.decoder[:, prompt:]
+    error = float((source.sum(1) + relevance.decoder.sum(1) - 1).abs().max())
+    if not math.isfinite(error):
+        raise ValueError(
+            f"With {settings.rule}, relevance of both signs grows beyond what {source.dtype} can hold. Use a rule "
+            "closer to AlphaBeta(1, 0), or explain model.double()."
+        )
+    numbers = tuple(step + 1 for step in (range(steps) if case.steps is None else case.steps))
+    if settings.start_token == "exclude":
+        source, target = leave_out_start(source, target, start, numbers, settings.rule)
+    notes = (*call.notes, *doubts, *doubts_about_text(vocabulary, prefix.ids, "target"))
+    if not error <= CONSERVATION:
+        notes += (f"raw shares sum to 1 only within {error:.1e}: this rule lets relevance of both signs grow",)
+    if error > MISLEADING:
+        warn_of_sums(str(settings.rule))
+    explained = relevance.explained.cpu()
+    predicted = [vocabulary.tokens(column, "target") for column in explained.reshape(steps, -1).T]
+    contrastive = len(predicted) == 2
+    target_tokens = vocabulary.tokens(prefix.ids, "target")
+    return Contributions(
+        source=source,
+        target=target,
+        start=start,
+        logits=relevance.logits,
+        log_probability=relevance.log_probability,
+        source_tokens=described.tokens,
+        target_tokens=target_tokens,
+        predicted_tokens=tuple(f"{a} vs {b}" for a, b in zip(*predicted, strict=True))
+        if contrastive
+        else predicted[0],
+        source_ids=described.ids,
+        target_ids=prefix.ids,
+        predicted_ids=explained,
+        source_words=described.words,
+        target_words=group_words(target_tokens, vocabulary.is_special(prefix.ids)),
+        conservation_error=error,
+        start_token=settings.start_token,
+        prefix=kind,
+        predict=settings.predict if isinstance(settings.predict, str) else "contrastive" if contrastive else "ids",
+        rule=str(settings.rule),
+        model=call.model.config.name_or_path or type(call.model).__name__,
+        dtype=str(source.dtype).removeprefix("torch."),
+        notes=(*notes, *parted.notes),
+        start_tokens=vocabulary.tokens(prefix.prompt, "target"),
+        steps=numbers,
+        spans=parted.spans,
+    )

@@ -1,0 +1,91 @@
+"""What a kind of model must tell: how it reads sources and targets, writes, and what its input consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from transformers import PreTrainedModel
+
+from hf_lrp.inputs.ids import Sources
+from hf_lrp.inputs.prefixes import Prefix
+from hf_lrp.inputs.prompts import Prompt
+from hf_lrp.models.families import Family
+from hf_lrp.models.vocabulary import Vocabulary
+from hf_lrp.relevance.propagation import Relevance
+from hf_lrp.results.spans import Span
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a call gives besides targets.
+
+    processor: what turns samples into features, of speech models; options: those for `generate`.
+    """
+
+    model: PreTrainedModel
+    vocabulary: Vocabulary
+    source: Any
+    prompt: Any
+    processor: Any
+    options: dict[str, Any]
+
+
+class Parted(NamedTuple):
+    """Raw shares as those of a source, a start and a prefix, and of what else there is by name."""
+
+    relevance: Relevance
+    prefix: Prefix
+    spans: Mapping[str, Span] = {}
+    notes: tuple[str, ...] = ()
+
+
+class Reading(Protocol):
+    """The sources of one call, as a kind of model reads them. ``number`` counts sources from 0."""
+
+    @property
+    def sources(self) -> Sources:
+        """The sources themselves."""
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest input that translations are written from."""
+
+    def read_targets(self, given: Any) -> tuple[list[Prefix], bool]:
+        """Given targets, or a pool of unrelated ones, as prefixes, and whether a single one was given."""
+
+    def encode(self, target: str, number: int) -> list[int]:
+        """The ids of a target's text that are predicted."""
+
+    def follow(self, number: int, prefix: Prefix) -> Prefix:
+        """Another sentence's target after this source."""
+
+    def generate(
+        self, model: PreTrainedModel, batch_size: int, options: dict[str, Any], progress: bool
+    ) -> list[Prefix]:
+        """What the model writes for each source, up to and including the end."""
+
+    def part(self, number: int, relevance: Relevance, prefix: Prefix, source_tokens: bool) -> Parted:
+        """What propagation returned, by what the tokens are."""
+
+
+class Kind(Protocol):
+    """A kind of model."""
+
+    def includes(self, family: Family) -> bool:
+        """Whether models of a family are of this kind."""
+
+    def read(self, asked: Asked) -> Reading:
+        """Read the sources of a call; raises for what this kind cannot take."""
+
+    # ---- corpora of texts
+
+    def corpus_prompt(self, model: PreTrainedModel, tokenizer: Any, prompt: Any) -> Prompt | None:
+        """The prompt of all sentences of a corpus, if this kind needs one; raises if it reads no text."""
+
+    def count_tokens(self, asked: Asked, targets: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """The numbers of source and target tokens of pairs of texts, as results show them."""
+
+    def keeps(self, vocabulary: Vocabulary, prompt: Prompt | None, ids: Sequence[int]) -> bool:
+        """Whether what the model wrote becomes text and the same tokens again."""
