@@ -68,6 +68,7 @@ class Family:
         logit_scale, logit_cap: what logits are multiplied by, and softly capped at.
         variants: what differs in checkpoints whose config says so; later ones win.
         source: what the encoder reads.
+        time_first: layers see batches as [length, batch, d].
         convolutions: what turns features into the encoder's positions, in order, a GELU after each.
         positions, embedding_norm, forced: for the reader (docs/supported_models.md): how positions are told, whether
             embeddings are normed, and which target tokens are given rather than predicted. Relevance does not depend
@@ -115,6 +116,7 @@ class Family:
     logit_cap: str | None = None
     variants: tuple[Variant, ...] = ()
     source: Literal["input_ids", "input_features"] = "input_ids"
+    time_first: bool = False
     convolutions: tuple[str, ...] = ()
     positions: Literal["sinusoidal", "learned", "relative", "rotary", "ALiBi"] = "sinusoidal"
     embedding_norm: bool = False
@@ -244,7 +246,7 @@ FAMILIES: dict[str, Family] = {
     "bart": replace(_POST_NORM, positions="learned", embedding_norm=True, forced="<s>, where the checkpoint says so"),
     "plbart": replace(_POST_NORM, positions="learned", embedding_norm=True, forced="language"),
     "blenderbot-small": replace(_POST_NORM, positions="learned", embedding_norm=True),
-    "fsmt": replace(_POST_NORM, head="model.decoder.output_projection", head_bias=None),
+    "fsmt": replace(_POST_NORM, head="model.decoder.output_projection", head_bias=None, time_first=True),
     "pegasus": _PRE_NORM,
     "mbart": replace(_PRE_NORM, positions="learned", embedding_norm=True, forced="language"),
     "m2m_100": replace(_PRE_NORM, head_bias=None, forced="language"),

@@ -83,7 +83,7 @@ def _read(model: PreTrainedModel, family: Family) -> Network:
     scale = model.config.d_model**-0.5 if scaled else 1.0
     logit_scale = 1.0 if family.logit_scale is None else find(model, family.logit_scale)
     logit_cap = None if family.logit_cap is None else find(model, family.logit_cap)
-    return Network(encoder, decoder, head, bias, scale, counterparts, logit_scale, logit_cap)
+    return Network(encoder, decoder, head, bias, scale, counterparts, logit_scale, logit_cap, family.time_first)
 
 
 def _read_stack(model: PreTrainedModel, stack: Any, family: Family, is_decoder: bool) -> Stack:

@@ -270,7 +270,8 @@ class Network:
 
     encoder: None in a model that is a decoder only.
     head_bias: [V] or None; head_scale: the output layer sees the decoder's output times this; logit_scale, logit_cap:
-    what comes out is multiplied by the one, and softly capped at the other.
+    what comes out is multiplied by the one, and softly capped at the other. time_first: layers see batches as
+    [length, batch, d].
     """
 
     encoder: Stack | None
@@ -281,6 +282,7 @@ class Network:
     counterparts: dict[nn.Module, type[Recorded]]
     logit_scale: float = 1.0
     logit_cap: float | None = None
+    time_first: bool = False
 
     def check_decoder(self, tape: Tape, memory: Tensor | None, logits: Tensor) -> None:
         """Raise if a recorded forward pass is not the one relevance assumes, from the encoder's output on.
