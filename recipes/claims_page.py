@@ -2,8 +2,9 @@
 
     python recipes/claims_page.py
 
-Tables stand between `<!-- table NAME -->` and `<!-- end -->`; the rest of a page stays as it is. Names: `models`,
-`missing`, `one model`, `kinds of models`, `training` (verdicts on these claims), `C1` to `C15` (every statement).
+Tables stand between `<!-- table NAME -->` and `<!-- end -->`; the rest of a page stays as it is. Names: `findings` (a
+row each), `in short` (three sentences), `models`, `missing`, `one model`, `kinds of models`, `training` (verdicts on
+these claims), `C1` to `C15` (every statement).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import textwrap
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +27,30 @@ from hf_lrp.data.files import write_atomically
 RECIPES = Path(__file__).parent
 PAGES = (RECIPES.parent / "docs" / "claims.md", RECIPES.parent / "README.md")
 GROUPS = {"one model": range(1, 8), "kinds of models": range(8, 12), "training": range(12, 16)}
+FINDINGS = {
+    "C1": "the source's share falls as generation goes on",
+    "C2": "the source's share drops at the last step",
+    "C3": "the last three source tokens are used most, then the early ones",
+    "C4": "source entropy rises, then falls",
+    "C5": "target entropy grows",
+    "C6": "own prefixes draw on more of the source, from fewer tokens, than references",
+    "C7": "random prefixes cut the source's share and spread it evenly",
+    "C8": "minimum risk and target-side word dropout alone raise the source's share",
+    "C9": "minimum risk alone lowers source entropy, word dropout raises it",
+    "C10": "with random prefixes minimum risk keeps the highest share of the source",
+    "C11": "more data raise the source's share and lower source entropy",
+    "C12": "shares converge early in training",
+    "C13": "training has three stages",
+    "C14": "early positions change most in training",
+    "C15": "after the first stage early positions are the most accurate",
+}
+UNITS = {
+    "one model": ("model", "models"),
+    "kinds of models": ("set of models", "sets of models"),
+    "training": ("training", "trainings"),
+}
+WIDTH = 118  # of lines of text
+DETAILS = ""  # the page that has every statement: this one
 SHORT = {"holds": "holds", "does not hold": "**no**", "not decided": "open"}
 _TABLE = re.compile(r"(<!-- table ([^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -51,10 +78,49 @@ class Page:
         return _TABLE.sub(lambda match: f"{match[1]}\n{self._table(match[2])}\n{match[3]}", text)
 
     def _table(self, name: str) -> str:
-        makers: dict[str, Callable[[], str]] = {"models": self._models, "missing": self._missing}
+        makers: dict[str, Callable[[], str]] = {
+            "findings": self._findings,
+            "in short": self._in_short,
+            "models": self._models,
+            "missing": self._missing,
+        }
         if name in GROUPS:
             return self._verdicts([f"C{number}" for number in GROUPS[name]])
         return makers[name]() if name in makers else self._claim(name)
+
+    def _counts(self) -> dict[str, Counter[str]]:
+        """By claim, how often each verdict was reached."""
+        found = {
+            name: Counter(part.claims[name].verdict for part in self._parts if name in part.claims)
+            for name in FINDINGS
+        }
+        return {name: counts for name, counts in found.items() if counts}
+
+    def _findings(self) -> str:
+        """A row per claim: its name, and what came of it on all that it was checked on."""
+        rows = []
+        for name, counts in self._counts().items():
+            unit = next(unit for unit, numbers in GROUPS.items() if int(name[1:]) in numbers)
+            checked_on = _number(counts.total(), *UNITS[unit])
+            said = (f"[{_capital(FINDINGS[name])}]({DETAILS}#{name.lower()})", _in_words(counts), checked_on)
+            rows.append((name, *said))
+        return _markdown(("", "finding of the paper", "verdict", "checked on"), rows)
+
+    def _in_short(self) -> str:
+        """Three sentences: the findings that hold in most cases, those that do not, and the others."""
+        groups: dict[str, list[str]] = {"Hold": [], "Do not hold": [], "Open or divided": []}
+        for name, counts in self._counts().items():
+            held, refused, opened = (counts[verdict] for verdict in SHORT)
+            if max(held, refused) > counts.total() / 2:
+                group, said = "Hold" if held > refused else "Do not hold", f"{held} of {counts.total()}"
+            else:
+                group = "Open or divided"
+                said = ", ".join(
+                    f"{many} {word}" for many, word in ((held, "hold"), (refused, "no"), (opened, "open")) if many
+                )
+            groups[group].append(f"{FINDINGS[name]} ({said})")
+        said = [f"- **{group}**: {'; '.join(findings)}." for group, findings in groups.items() if findings]
+        return "\n".join(textwrap.fill(sentence, WIDTH, subsequent_indent="  ") for sentence in said) + "\n"
 
     def _verdicts(self, names: Sequence[str]) -> str:
         """A row per claim, a column for each thing that it was checked on."""
@@ -96,6 +162,24 @@ class Page:
     def _missing(self) -> str:
         rows = [(kept.corpus.name, ", ".join(kept.missing)) for kept in self._kept if kept.missing]
         return _markdown(("corpus", "no results of"), rows) if rows else "Nothing is missing."
+
+
+def _in_words(counts: Counter[str]) -> str:
+    """`holds in 5 of 6, no in 1`; the verdict alone where there is one case, or all agree."""
+    if counts.total() == 1:
+        return SHORT[next(iter(counts))]
+    if len(counts) == 1:
+        return f"{SHORT[next(iter(counts))]} in all {counts.total()}"
+    said = [f"{word} in {counts[verdict]}" for verdict, word in SHORT.items() if counts[verdict]]
+    return f"{said[0]} of {counts.total()}, {', '.join(said[1:])}"
+
+
+def _number(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _cells(statement: Statement) -> tuple[str, ...]:

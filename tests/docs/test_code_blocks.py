@@ -27,9 +27,7 @@ from hf_lrp.models import families, loading
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "recipes" / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 EMBEDDED = ROOT / "hf_lrp" / "embedded" / "tatoeba-en-fr"
-ELSEWHERE = {
-    "README.md"
-}  # tests/explainer/test_readme_example.py and tests/training/test_readme.py look at what it gives
+ELSEWHERE = {"README.md"}  # tests/explaining/test_readme_example.py looks at what it gives
 # What would take long, or is another's: what stands there instead.
 CHANGES = {
     "docs/analyze.md": {"lengths=(20, 23)": "lengths=None, number=3", "num_beams=4": "num_beams=1"},
