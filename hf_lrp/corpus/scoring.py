@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from hf_lrp.explaining.explainer import Explainer, explain
 from hf_lrp.kinds.table import kind_of
 from hf_lrp.models.words import looks_special
 from hf_lrp.pages.page import write_page
+from hf_lrp.pages.telling import UNUSUAL, is_unusual, usual_z
 from hf_lrp.results.contributions import Contributions
 from hf_lrp.results.quantities import from_second_step
 
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 MOST_SENTENCES = 200  # to calibrate on, where the pairs' own sources are taken
 MOST_ON_PAGE = 1000
-THRESHOLD = -2.0
+THRESHOLD = UNUSUAL
 KINDS = (".tsv", ".jsonl")
 
 _COLUMNS = ("score", "source_total", "log_probability", "flagged", "source", "translation")
@@ -49,7 +51,7 @@ class Score:
         log_probability: the mean over all steps, the first too, for comparison.
         words: of the translation, without special tokens.
         z: the mean z-score of each word's tokens; None where only the first step predicts it.
-        flagged: which words are below the threshold.
+        flagged: which words, punctuation aside, are below the threshold.
     """
 
     score: float | None
@@ -71,17 +73,17 @@ def score_translation(contributions: Contributions, calibration: Calibration, th
             "Scores need the contributions of a translation's own tokens: explain(..., predict='target')."
         )
     curve = contributions.source_total.double().numpy()
-    z = calibration.z_scores(curve)
     texts = contributions.merge_subwords().target_tokens
-    members = np.array(contributions.target_words)
-    words = [(text, _mean(z[members == word])) for word, text in enumerate(texts) if not looks_special(text)]
+    z = usual_z(curve, *calibration.at(contributions.steps), contributions.target_words)
+    flagged = is_unusual(z, texts, threshold).tolist()
+    words = [row for row in zip(texts, z.tolist(), flagged, strict=True) if not looks_special(row[0])]
     return Score(
-        score=_mean(z),
+        score=_mean(calibration.z_scores(curve)),
         source_total=_mean(from_second_step(curve)),
         log_probability=float(contributions.log_probability.double().mean()),
-        words=tuple(text for text, _ in words),
-        z=tuple(mean for _, mean in words),
-        flagged=tuple(mean is not None and mean < threshold for _, mean in words),
+        words=tuple(text for text, *_ in words),
+        z=tuple(None if math.isnan(mean) else mean for _, mean, _ in words),
+        flagged=tuple(flag for *_, flag in words),
     )
 
 
@@ -145,7 +147,7 @@ def score_corpus(
         warn_if_lost(calibration.kept)
         journal = _score(model, tokenizer, pairs, read, calibration, threshold, _beside(out, "partial"), progress)
         if page is not None:
-            _write_page(model, tokenizer, journal.rows, read, calibration, page, progress)
+            _write_page(model, tokenizer, journal.rows, read, calibration, threshold, page, progress)
         write_atomically(out, _format(journal.rows, out.suffix))
         journal.remove()
     return journal.rows
@@ -195,6 +197,7 @@ def _write_page(
     rows: Sequence[dict[str, Any]],
     prompt: Prompt | None,
     calibration: Calibration,
+    threshold: float,
     page: str | Path,
     progress: bool,
 ) -> None:
@@ -208,7 +211,13 @@ def _write_page(
     title = "Translations and how much they depend on their sources"
     if len(kept) < len(rows):
         title += f": the {len(kept)} lowest scores of {len(rows)}"
-    write_page(page, results, title, calibration=calibration, scores=scores, numbers=numbers)
+    options: dict[str, Any] = {
+        "calibration": calibration,
+        "threshold": threshold,
+        "scores": scores,
+        "numbers": numbers,
+    }
+    write_page(page, results, title, **options)
 
 
 def _format(rows: Sequence[dict[str, Any]], kind: str) -> bytes:

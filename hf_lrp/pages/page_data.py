@@ -15,7 +15,7 @@ Level:
 - `steps`; `explained`: by step the explained text where it is not the written one, else None; `probability`;
 - `shares`; `total`, `prefix`, `start`: R(source), R(target) and the raw share of the start by step;
 - `parts` of a prompt: `name`, `tokens` as above, `shares` and `total` by step, all raw;
-- `usual`: mean and deviation of R(source) by step, or None;
+- `usual`: mean and deviation of R(source) by step, or None; `flagged`: whether a step's word is below that, or None;
 - `telling`: the row to begin with, a sentence on it with `{}` for its word, and the word, or None.
 
 A row of `shares` holds the source's shares, then those of the target tokens that are known at that step. Shares are
@@ -26,13 +26,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from hf_lrp.data.naming import short_name
 from hf_lrp.models.words import Marking, detect_marking, looks_special, running_text
-from hf_lrp.pages.telling import Curve, Telling, most_different, most_telling
+from hf_lrp.pages.telling import (
+    UNUSUAL,
+    Curve,
+    Telling,
+    by_word,
+    is_unusual,
+    may_be_spoken_of,
+    most_different,
+    most_telling,
+    usual_z,
+)
 from hf_lrp.results.spans import all_tokens
 
 if TYPE_CHECKING:
@@ -51,11 +61,30 @@ class UsualRange(Protocol):
         """Mean and standard deviation of R_t(source) at these steps, nan at the first."""
 
 
+class Usual(NamedTuple):
+    """`range`: what is usual for a model; `threshold`: from how many deviations on words are flagged."""
+
+    range: UsualRange
+    threshold: float
+
+
+class Unusual(NamedTuple):
+    """`telling`: what to say of a result, by word; `words`: the number of its word, by step; `mean`, `deviation`: what
+    is usual, by step, nan where not known; `flagged`: by word."""
+
+    telling: Telling | None
+    words: tuple[int, ...]
+    mean: np.ndarray
+    deviation: np.ndarray
+    flagged: np.ndarray
+
+
 def page_data(
     entries: Sequence[Contributions | Comparison],
     calibration: UsualRange | None = None,
     scores: Sequence[float | None] | None = None,
     numbers: Sequence[int] | None = None,
+    threshold: float = UNUSUAL,
 ) -> dict[str, Any]:
     """All entries of a page, with one colour scale.
 
@@ -64,14 +93,16 @@ def page_data(
         calibration: what is usual for the model of the results; of comparisons, of the first result's model.
         scores: of each entry, as `hf-lrp score` gives them.
         numbers: of each entry in the list; by default from 1 on.
+        threshold: deviations from what is usual; words below it are flagged.
     """
     levels = [[_levels(c) for c in results_of(entry)] for entry in entries]
     everything = [c for results in levels for by_level in results for c in by_level.values()]
     count = len(entries)
+    usual = None if calibration is None else Usual(calibration, threshold)
     rows = zip(entries, levels, scores or [None] * count, numbers or range(1, count + 1), strict=True)
     return {
         "entries": [
-            _entry(entry, found, calibration) | {"score": _number(score), "number": number}
+            _entry(entry, found, usual) | {"score": _number(score), "number": number}
             for entry, found, score, number in rows
         ],
         "scale": _scale(everything),
@@ -94,14 +125,14 @@ def _levels(c: Contributions) -> dict[str, Contributions]:
 
 
 def _entry(
-    entry: Contributions | Comparison, levels: list[dict[str, Contributions]], calibration: UsualRange | None
+    entry: Contributions | Comparison, levels: list[dict[str, Contributions]], usual: Usual | None
 ) -> dict[str, Any]:
     first, *second = results_of(entry)
-    described = [_result(first, levels[0], calibration)]
+    described = [_result(first, levels[0], usual)]
     if not second:
         return {"results": described, "names": [""], "same": False, "telling": None}
     # What is usual for one model is not for another.
-    described.append(_result(second[0], levels[1], calibration if second[0].model == first.model else None))
+    described.append(_result(second[0], levels[1], usual if second[0].model == first.model else None))
     comparison = first.compare(second[0])
     same, names = comparison.same_target, list(comparison.names)
     differ = {level: _difference(levels[0][level], levels[1][level], names) for level in levels[0] if same}
@@ -115,16 +146,16 @@ def _difference(first: Contributions, second: Contributions, names: list[str]) -
     return None if telling is None else list(telling)
 
 
-def _result(c: Contributions, levels: dict[str, Contributions], calibration: UsualRange | None) -> dict[str, Any]:
-    if calibration is not None and c.start_token != "exclude":
+def _result(c: Contributions, levels: dict[str, Contributions], usual: Usual | None) -> dict[str, Any]:
+    if usual is not None and c.start_token != "exclude":
         raise ValueError(
             "A calibration is of shares without the start token, and this result keeps it: explain with "
             "start_token='exclude', or leave the calibration out."
         )
-    usual = None if calibration is None or c.level == "word" else calibration.at(c.steps)
-    described = {c.level: _level(c, usual)}
+    unusual = _unusual(c, None if c.level == "word" else usual)
+    described = {c.level: _level(c, unusual)}
     if c.level == "token" and "word" in levels:
-        described["word"] = _word_level(c, levels["word"], usual)
+        described["word"] = _word_level(c, levels["word"], unusual)
     others = c.is_written.count(False)
     about = {
         "rule": c.rule,
@@ -148,37 +179,49 @@ def _result(c: Contributions, levels: dict[str, Contributions], calibration: Usu
     }
 
 
-def _word_level(c: Contributions, words: Contributions, usual: tuple[np.ndarray, np.ndarray] | None) -> dict[str, Any]:
+def _unusual(c: Contributions, usual: Usual | None) -> Unusual:
+    """What stands out in a result, word by word: the same for both levels."""
+    parts = _parts(c.target_tokens, c.predicted_tokens)
+    words = tuple(c.target_words[step - 1] for step in c.steps)
+    numbers = dict.fromkeys(words)
+    texts = ["".join(parts[i][0] for i, of in enumerate(c.target_words) if of == word) for word in numbers]
+    total, nothing = c.source_total.double().numpy(), np.full(len(c), math.nan)
+    mean, deviation = (nothing, nothing) if usual is None else usual.range.at(c.steps)
+    z = usual_z(total, mean, deviation, words)
+    flagged = is_unusual(z, texts, UNUSUAL if usual is None else usual.threshold)
+    later = np.where(np.array(c.steps) > 1, total, math.nan)  # at the first step it is 1 whatever the model does
+    totals = by_word(later, words)
+    spoken = np.array([may_be_spoken_of(text) for text in texts]) & ~np.isnan(totals)
+    curve = Curve(texts, totals, by_word(mean, words), by_word(deviation, words), spoken, z)
+    return Unusual(most_telling(curve, flagged), words, mean, deviation, flagged)
+
+
+def _word_level(c: Contributions, words: Contributions, unusual: Unusual) -> dict[str, Any]:
     """The words of a result of pieces; what is usual for a word is the mean over its pieces."""
-    if usual is not None:
-        members = np.array(c.target_words)
-        ranges = [[values[members == word] for word in range(members[-1] + 1)] for values in usual]
-        means, deviations = (np.array([_mean(values) for values in side]) for side in ranges)
-        usual = means, deviations
-    level = _level(words, usual)
-    for side, tokens, numbers in (
+    mean, deviation = (by_word(values, unusual.words) for values in (unusual.mean, unusual.deviation))
+    numbers = tuple(range(len(words)))
+    level = _level(words, unusual._replace(words=numbers, mean=mean, deviation=deviation))
+    for side, tokens, pieces in (
         ("source", c.source_tokens, c.source_words),
         ("target", c.target_tokens, c.target_words),
     ):
         spaces = running_text(tokens, c.predicted_tokens if side == "target" else ())
         for word, part in enumerate(level[side]):
-            part[1] = spaces[numbers.index(word)][1]
+            part[1] = spaces[pieces.index(word)][1]
     return level
 
 
-def _mean(values: np.ndarray) -> float:
-    defined = values[~np.isnan(values)]
-    return float(defined.mean()) if len(defined) else math.nan
-
-
-def _level(c: Contributions, usual: tuple[np.ndarray, np.ndarray] | None) -> dict[str, Any]:
+def _level(c: Contributions, unusual: Unusual) -> dict[str, Any]:
     source, target = _parts(c.source_tokens), _parts(c.target_tokens, c.predicted_tokens)
     rows = zip(_units(c.source), _units(c.target), _known(c), strict=True)
     total = c.source_total.double().numpy()
-    nothing = np.full(len(c), math.nan)
-    mean, deviation = usual or (nothing, nothing)
+    known = not np.isnan(unusual.mean).all()
+    usual = [[_number(m), _number(d)] for m, d in zip(unusual.mean, unusual.deviation, strict=True)]
+    places = {word: place for place, word in enumerate(dict.fromkeys(unusual.words))}
+    telling = unusual.telling
+    if telling is not None:  # it speaks of a word: its first step
+        telling = telling._replace(row=[places[word] for word in unusual.words].index(telling.row))
     prompt = all_tokens(c.spans)
-    telling = _telling(c, [text for text, *_ in target], [special for *_, special in target], total, mean, deviation)
     return {
         "source": source,
         "target": target,
@@ -199,7 +242,8 @@ def _level(c: Contributions, usual: tuple[np.ndarray, np.ndarray] | None) -> dic
             }
             for name, span in c.spans.items()
         ],
-        "usual": None if usual is None else [[_number(m), _number(d)] for m, d in zip(mean, deviation, strict=True)],
+        "usual": usual if known else None,
+        "flagged": [bool(unusual.flagged[places[word]]) for word in unusual.words] if known else None,
         "telling": None if telling is None else list(telling),
     }
 
@@ -210,15 +254,6 @@ def _known(c: Contributions) -> list[int]:
     if c.level == "token":
         return known
     return [n - (float(row[n - 1]) == 0) for n, row in zip(known, c.target, strict=True)]
-
-
-def _telling(
-    c: Contributions, words: list[str], special: list[bool], total: np.ndarray, mean: np.ndarray, deviation: np.ndarray
-) -> Telling | None:
-    written = [step - 1 for step in c.steps]
-    spoken = [not special[place] and any(char.isalnum() for char in words[place]) for place in written]
-    counts = np.array([place > 0 for place in written]) & spoken
-    return most_telling(Curve([words[place] for place in written], total, counts, mean, deviation))
 
 
 def _explained(c: Contributions) -> list[str | None]:

@@ -8,6 +8,7 @@ import torch
 from example_contributions import make_contributions
 
 from hf_lrp.corpus.calibration import Calibration
+from hf_lrp.corpus.scoring import score_translation
 from hf_lrp.pages.page_data import UNIT, page_data
 from hf_lrp.results.spans import Span
 
@@ -77,6 +78,24 @@ def test_what_is_usual_is_given_by_step_and_averaged_over_the_pieces_of_a_word()
     assert levels["word"]["usual"] == [[None, None], [0.6, 0.05], *[[0.5, 0.05]] * 3]
     assert one(make_contributions())["levels"]["token"]["usual"] is None
     assert one(make_contributions().merge_subwords(), calibration=usual())["levels"]["word"]["usual"] is None
+
+
+def test_table_and_both_levels_flag_the_same_words():
+    """One of the pieces of a word is low, the word is not, or the other way round: the table's word decides."""
+    at_odds = 0
+    for seed in range(60):
+        c = make_contributions(seed=seed, predict="target")
+        scored = score_translation(c, usual(0.65, 0.03), -1.0)
+        page = page_data([c], usual(0.65, 0.03), threshold=-1.0)["entries"][0]["results"][0]["levels"]
+        table = [word for word, flag in zip(scored.words, scored.flagged, strict=True) if flag]
+        words, pieces = page["word"], page["token"]
+        assert [part[0] for part, flag in zip(words["target"], words["flagged"], strict=True) if flag] == table
+        assert pieces["flagged"] == [words["flagged"][word] for word in c.target_words]
+        assert words["telling"][1:] == pieces["telling"][1:]
+        assert bool(table) != words["telling"][1].startswith("Nothing stands out")
+        low = [total < 0.55 - 0.03 for total in pieces["total"][2:4]]
+        at_odds += low[0] != low[1]
+    assert at_odds > 5  # cases in which the pieces of a word disagree
 
 
 def test_raw_shares_have_another_whole_than_a_calibration():

@@ -73,8 +73,7 @@ class Curve {
   }
 
   point(row, x, y, chosen) {
-    const [mean, deviation] = this.level.usual?.[row] || [null, null];
-    const unusual = mean !== null && this.level.total[row] < mean - 2 * deviation;
+    const unusual = this.level.flagged?.[row] ?? false;
     const radius = row === chosen ? 5 : Math.min(3, Math.max(1.5, this.step / 3));
     const kinds = ["point"];
     if (row === chosen) kinds.push("chosen");

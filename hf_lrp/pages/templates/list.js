@@ -37,7 +37,7 @@ class List {
     const gauge = make("i", "gauge", make("i"));
     gauge.firstChild.style.width = `${100 * Math.min(Math.max(result.mean ?? 0, 0), 1)}%`;
     const score = entry.score === null ? null : make("small", "", `score ${entry.score.toFixed(2).replace("-", "−")}`);
-    const texts = make("span", "texts", make("bdi", "", source), make("bdi", "", target));
+    const texts = make("span", "texts", make("bdi", "", source), flaggedText(level));
     button.append(make("span", "number", String(entry.number)), make("span", "value", gauge, format(result.mean), score), texts);
     button.setAttribute("aria-expanded", "false");
     button.addEventListener("click", () => this.explorer.open(this.explorer.state.entry === number ? null : number));
@@ -71,4 +71,17 @@ class List {
   reveal(number) {
     this.items[number].element.scrollIntoView({ block: "start" });
   }
+}
+
+/** The text of a translation, its flagged words underlined. */
+function flaggedText(level) {
+  if (!level.flagged?.some(Boolean)) return make("bdi", "", plainText(level.target));
+  const flagged = new Set(level.steps.filter((_, row) => level.flagged[row]).map((step) => step - 1));
+  const text = make("bdi");
+  level.target.forEach(([part, spaced, special], place) => {
+    if (special) return;
+    if (spaced && text.textContent) text.append(" ");
+    text.append(flagged.has(place) ? make("mark", "", part) : part);
+  });
+  return text;
 }
