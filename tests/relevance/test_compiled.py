@@ -191,6 +191,37 @@ SCALES = [scaled(name, factor) for name in ("x", "weight", "bias", "relevance") 
 EDITS = [dead_outputs, all_dead, zeros, no_relevance, equal_inputs, *SCALES]
 
 
+# Which of 600 outputs carry relevance at some step: more than go together, in runs and apart.
+LIVING = {
+    "every second": torch.arange(600) % 2 == 0,
+    "runs": torch.arange(600) // 7 % 3 > 0,
+    "the end": torch.arange(600) >= 597,
+    "one": torch.arange(600) == 300,
+    "all": torch.arange(600) >= 0,
+    "none": torch.arange(600) < 0,
+}
+
+
+@pytest.mark.parametrize("operation", ["linear", "rotated_linear"])
+@pytest.mark.parametrize("living", LIVING.values(), ids=LIVING)
+@pytest.mark.parametrize("lag", [None, 1])
+def test_outputs_without_relevance_are_left_out(level: str, operation: str, living: Tensor, lag: int | None) -> None:
+    """Per token: the second has them at its last step only, the third has others. Their weights are never read."""
+    tensors = draw(operation, 8, tokens=4, steps=5, inputs=70, outputs=600)
+    carried = living.expand(4, 5, 600).clone()
+    carried[1, :-1] = False
+    carried[2] = ~living
+    tensors["relevance"] = (
+        tensors["relevance"] * carried * (torch.arange(5) >= torch.arange(4)[:, None] - 1)[..., None]
+    )
+    assert_same(operation, tensors, lag=lag)
+    if operation == "linear" and living.any() and not living.all():
+        without = {name: tensors[name][[0, 1, 3]] for name in ("x", "relevance")}
+        expected = run(operation, tensors | without)[0]
+        tensors["weight"][~living] = torch.inf
+        assert torch.equal(run(operation, tensors | without)[0], expected)
+
+
 @all_operations
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
 def test_corner_cases(level: str, operation: str, edit: Any) -> None:
