@@ -17,7 +17,7 @@ from hf_lrp.inputs.ids import Sources, describe_tokens, plain, read_sentences
 from hf_lrp.inputs.options import require_no_forced_tokens
 from hf_lrp.inputs.prefixes import Prefix, require_one_sequence
 from hf_lrp.inputs.prompts import Prompt, ReadPrompt, read_prompt, tokenize_prompt
-from hf_lrp.kinds.kind import Asked, Parted
+from hf_lrp.kinds.kind import Asked, Batch, Parted
 from hf_lrp.models.families import Family
 from hf_lrp.models.vocabulary import Side, Vocabulary, require_text
 from hf_lrp.relevance.propagation import Relevance
@@ -161,6 +161,21 @@ class Prompted(NamedTuple):
         rows = output.sequences[:, ids.shape[1] :].tolist()
         cut = [row if limited else row[:limit] for row, limit in zip(rows, limits, strict=True)]
         return [self._written(row) for row in cut]
+
+    def forward_batch(self, model: PreTrainedModel, numbers: Sequence[int], prefixes: Sequence[Prefix]) -> Batch:
+        """Each prompt with its target behind it; padding stands at the end."""
+        rows = [torch.cat([p.prompt, p.ids])[: self.vocabulary.limit] for p in prefixes]
+        inputs = {
+            "input_ids": pad_sequence(rows, True, self.vocabulary.pad or 0),
+            "attention_mask": pad_sequence([torch.ones_like(row) for row in rows], True),
+        }
+        return Batch(
+            inputs,
+            lengths=[len(row) for row in rows],
+            first=[len(p.prompt) - 1 for p in prefixes],
+            attended=[len(row) for row in rows],
+            places=[torch.tensor(self.prompts[number].places["source"]) for number in numbers],
+        )
 
     def _limit(self, prompt: ReadPrompt) -> int:
         limit = 3 * len(prompt.places["source"]) + 20

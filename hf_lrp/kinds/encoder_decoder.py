@@ -16,7 +16,7 @@ from hf_lrp.inputs.ids import Sources, read_sources
 from hf_lrp.inputs.options import require_no_prompt
 from hf_lrp.inputs.prefixes import DecoderPrompts, Prefix, read_targets, require_one_sequence
 from hf_lrp.inputs.prompts import Prompt
-from hf_lrp.kinds.kind import Asked, Parted
+from hf_lrp.kinds.kind import Asked, Batch, Parted
 from hf_lrp.models.families import Family
 from hf_lrp.models.vocabulary import Vocabulary
 from hf_lrp.relevance.propagation import Relevance
@@ -83,6 +83,21 @@ class Encoded:
     def part(self, number: int, relevance: Relevance, prefix: Prefix, source_tokens: bool) -> Parted:
         """The relevance as it is: the encoder's input is the source."""
         return Parted(relevance, prefix)
+
+    def forward_batch(self, model: PreTrainedModel, numbers: Sequence[int], prefixes: Sequence[Prefix]) -> Batch:
+        """The decoder's inputs go up to the last target token, which links are read from where there is room."""
+        sources = [self.sources.items[number] for number in numbers]
+        inputs, _ = self.batch(model, sources, {})
+        rows = [torch.cat([p.prompt, p.ids])[: self.prompts.vocabulary.limit] for p in prefixes]
+        inputs["decoder_input_ids"] = pad_sequence(rows, True, self.prompts.vocabulary.pad or 0)
+        sizes = [len(self.sources.describe(source).tokens) for source in sources]
+        return Batch(
+            inputs,
+            lengths=[len(row) for row in rows],
+            first=[len(p.prompt) - 1 for p in prefixes],
+            attended=sizes,
+            places=[torch.arange(size) for size in sizes],
+        )
 
     def generate(
         self, model: PreTrainedModel, batch_size: int, options: dict[str, Any], progress: bool

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from hf_lrp.inputs.ids import Sources
@@ -41,6 +42,21 @@ class Parted(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+class Batch(NamedTuple):
+    """Several sentences with their targets as input of one forward pass, and where the parts of each stand.
+
+    inputs: of the model, padded; lengths: of each decoder input, which ends with the last target token if there is
+    room; first: the decoder position that predicts the first target token; attended: how many positions the attention
+    to the source sees; places: those of the source's tokens among them, [S] each.
+    """
+
+    inputs: dict[str, Tensor]
+    lengths: list[int]
+    first: list[int]
+    attended: list[int]
+    places: list[Tensor]
+
+
 class Reading(Protocol):
     """The sources of one call, as a kind of model reads them. ``number`` counts sources from 0."""
 
@@ -65,6 +81,9 @@ class Reading(Protocol):
         self, model: PreTrainedModel, batch_size: int, options: dict[str, Any], progress: bool
     ) -> list[Prefix]:
         """What the model writes for each source, up to and including the end."""
+
+    def forward_batch(self, model: PreTrainedModel, numbers: Sequence[int], prefixes: Sequence[Prefix]) -> Batch:
+        """Some of the sources, each with its target, for one forward pass."""
 
     def part(self, number: int, relevance: Relevance, prefix: Prefix, source_tokens: bool) -> Parted:
         """What propagation returned, by what the tokens are."""

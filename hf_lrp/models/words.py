@@ -79,7 +79,7 @@ def group_words(tokens: Sequence[str], special: Sequence[bool]) -> tuple[int, ..
     if len(tokens) != len(special):
         raise ValueError(f"{len(tokens)} tokens but {len(special)} flags for special tokens; give one flag per token.")
     marking = detect_marking([token for token, is_special in zip(tokens, special, strict=True) if not is_special])
-    texts = [_bare(token, marking) for token in tokens]
+    texts = [without_marking(token, marking) for token in tokens]
     alone = [is_special or _is_word_alone(texts, i) for i, is_special in enumerate(special)]
     words: list[int] = []
     for i, token in enumerate(tokens):
@@ -119,7 +119,7 @@ def lacks_spaces(tokens: Sequence[str], special: Sequence[bool]) -> bool:
     unspaced = [
         word
         for token, word in zip(tokens, at_spaces, strict=True)
-        if word is not None and _is_unspaced(_bare(token, marking))
+        if word is not None and is_unspaced(without_marking(token, marking))
     ]
     parts = len({word for word in at_spaces if word is not None})
     return len(unspaced) > 3 * len(set(unspaced)) or (parts == 1 and len(unspaced) > 1)
@@ -144,7 +144,7 @@ def _split_at_spaces(tokens: Sequence[str], special: Sequence[bool]) -> tuple[in
         starts = previous is None or not _continues(previous, token, marking)
         if starts and (word or number < 0):  # a `▁` that stands alone is no word, but the start of one
             number, word = number + 1, ""
-        word += _bare(token, marking)
+        word += without_marking(token, marking)
         words.append(number)
         previous = token
     return tuple(words)
@@ -189,7 +189,7 @@ def _join_pieces(pieces: Sequence[str], marking: Marking) -> str:
     elif marking in (Marking.SENTENCEPIECE, Marking.WORD_END):
         joined = "".join(pieces).replace(marking.value, " ")
     else:
-        joined = "".join(_bare(piece, marking) for piece in pieces)
+        joined = "".join(without_marking(piece, marking) for piece in pieces)
     return " ".join(joined.split()) or "".join(pieces)
 
 
@@ -213,7 +213,7 @@ def plain_tokens(tokens: Sequence[str], others: Sequence[str] = ()) -> tuple[str
     contrastive pair, `▁bank vs ▁shore`, both tokens are shown like that.
     """
     marking = detect_marking([*tokens, *others])
-    pairs = [(token, [_bare(part, marking) for part in token.split(_AGAINST)]) for token in tokens]
+    pairs = [(token, [without_marking(part, marking) for part in token.split(_AGAINST)]) for token in tokens]
     texts = [(token, visible(_AGAINST.join(parts))) for token, parts in pairs]
     return tuple(text or ("␣" if token else "∅") for token, text in texts)
 
@@ -225,7 +225,7 @@ def running_text(tokens: Sequence[str], others: Sequence[str] = ()) -> tuple[tup
     are tokens of the same tokenizer that help to tell its markers. Empty is the text of a lone `▁`.
     """
     marking = detect_marking([*tokens, *others])
-    texts = [visible(_bare(token, marking)) for token in tokens]
+    texts = [visible(without_marking(token, marking)) for token in tokens]
     letters = marking is Marking.NONE and all(len(token) == 1 for token in tokens if not looks_special(token))
     apart = [True, *(_is_apart(a, b, marking, letters) for a, b in pairwise(tokens))]
     return tuple(zip(texts, apart, strict=False))
@@ -240,19 +240,19 @@ def _is_apart(before: str, token: str, marking: Marking, letters: bool) -> bool:
     if marking is not Marking.NONE:
         return not _continues(before, token, marking)
     closes = all(unicodedata.category(char) in ("Pe", "Pf", "Po") for char in token)
-    return not (closes or (_is_unspaced(token) and _is_unspaced(before[-1:])))
+    return not (closes or (is_unspaced(token) and is_unspaced(before[-1:])))
 
 
 def _readable(token: str, marking: Marking) -> str:
     if marking is Marking.BYTE_LEVEL:
-        text = _bare(token, marking)
+        text = without_marking(token, marking)
         return WORD_START + text if token.startswith(marking.value) else text
     if marking is Marking.WORD_END and token.endswith(marking.value):
         return token.removesuffix(marking.value) + WORD_START
     return token
 
 
-def _bare(token: str, marking: Marking) -> str:
+def without_marking(token: str, marking: Marking) -> str:
     """The token without its marker, and as text where it is written in bytes."""
     match marking:
         case Marking.SENTENCEPIECE | Marking.WORDPIECE:
@@ -278,14 +278,14 @@ def _continues(previous: str, token: str, marking: Marking) -> bool:
     return False
 
 
-def _is_unspaced(text: str) -> bool:
+def is_unspaced(text: str) -> bool:
     """Whether a piece starts with a character of a script that is written without spaces between words."""
     return bool(text) and unicodedata.name(text[0], "").startswith(_UNSPACED_SCRIPTS)
 
 
 def _is_word_alone(texts: Sequence[str], i: int) -> bool:
     text = texts[i]
-    if _is_unspaced(text):
+    if is_unspaced(text):
         return True
     if not text or not all(unicodedata.category(char).startswith("P") for char in text):
         return False

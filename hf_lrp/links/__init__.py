@@ -1,0 +1,1 @@
+"""Word links between sources and translations, from the attention heads of a translation model that make them."""

@@ -1,0 +1,108 @@
+"""Attention heads that link target words to source words, at which step, and where they are kept.
+
+A head's weights at a step can belong to the token that the decoder reads there (its input) or to the token that it
+predicts there. In most layers a word is linked while it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from transformers import PreTrainedModel
+
+from hf_lrp.models.structure import Attention
+
+Step: TypeAlias = Literal["reads", "predicts"]
+STEPS: tuple[Step, Step] = ("reads", "predicts")
+
+
+class Head(NamedTuple):
+    """A head of a layer, both counted from 0, and whether its weights are those of the token it reads or predicts."""
+
+    layer: int
+    head: int
+    step: Step = "reads"
+
+    def __str__(self) -> str:
+        return f"layer {self.layer + 1} head {self.head + 1}, at the step that {self.step} the word"
+
+
+@dataclass(frozen=True)
+class LinkHeads:
+    """The heads that make a model's links.
+
+    Attributes:
+        heads: counted from 0.
+        found: how they were found: "agreement", "gold", "generation_config" or "given".
+        sentences: on how many sentence pairs, where that is known.
+    """
+
+    heads: tuple[Head, ...]
+    found: str = "given"
+    sentences: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.heads:
+            raise ValueError("Links need at least one attention head.")
+        if len(set(self.heads)) < len(self.heads):
+            raise ValueError(f"A head is named twice among {[tuple(head) for head in self.heads]}.")
+
+    def __str__(self) -> str:
+        on = "" if self.sentences is None else f" on {self.sentences} pairs"
+        names = "; ".join(map(str, self.heads))
+        return f"{names} (found by {self.found}{on})"
+
+    def save(self, model: PreTrainedModel) -> None:
+        """Write them into the model's generation config, with which `save_pretrained` keeps them.
+
+        `alignment_heads` are pairs of layer and head, as transformers has them for Whisper; `alignment_steps` says of
+        each which token its weights belong to.
+        """
+        config: Any = model.generation_config
+        config.alignment_heads = [[head.layer, head.head] for head in self.heads]
+        config.alignment_steps = [head.step for head in self.heads]
+        config._from_model_config = False  # or it is made anew when it is loaded
+
+
+def saved_heads(model: PreTrainedModel) -> LinkHeads | None:
+    """The heads that a model's generation config names, or None.
+
+    Without `alignment_steps`, weights belong to the token that is predicted, as for Whisper.
+    """
+    config: Any = getattr(model, "generation_config", None)
+    pairs = getattr(config, "alignment_heads", None)
+    if not pairs:
+        return None
+    steps = getattr(config, "alignment_steps", None) or ["predicts"] * len(pairs)
+    try:
+        heads = tuple(Head(int(layer), int(head), step) for (layer, head), step in zip(pairs, steps, strict=True))
+        if any(head.step not in STEPS for head in heads):
+            raise ValueError(f"steps are {STEPS[0]!r} or {STEPS[1]!r}")
+        return LinkHeads(heads, "generation_config")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"generation_config.alignment_heads and alignment_steps cannot be read ({error}): give heads=..., or set "
+            "both to None to find heads anew."
+        ) from error
+
+
+def all_heads(blocks: Sequence[Attention]) -> tuple[Head, ...]:
+    """Every head of these layers at both steps: the candidates."""
+    return tuple(
+        Head(layer, head, step)
+        for layer, block in enumerate(blocks)
+        for head in range(block.q.heads)
+        for step in STEPS
+    )
+
+
+def require_heads(heads: Sequence[Head], blocks: Sequence[Attention]) -> None:
+    """Raise where a model lacks one of these heads."""
+    for head in heads:
+        if not (0 <= head.layer < len(blocks) and 0 <= head.head < blocks[head.layer].q.heads):
+            raise ValueError(
+                f"The model has no {head}: it has {len(blocks)} layers with {blocks[0].q.heads} heads. Numbers count "
+                "from 0 in Python and in generation_config."
+            )

@@ -1,0 +1,43 @@
+"""Link heads: kept in the generation config, and found by agreement."""
+
+import pytest
+from tiny_models import tiny_model
+
+from hf_lrp.links.heads import Head, LinkHeads, saved_heads
+
+
+def test_heads_are_saved_with_the_model_and_read_from_it(tmp_path) -> None:
+    model = tiny_model("marian")
+    assert saved_heads(model) is None
+    heads = (Head(1, 0), Head(0, 1, "predicts"))
+    LinkHeads(heads, "gold", 20).save(model)
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    found = saved_heads(loaded)
+    assert found is not None and found.heads == heads and found.found == "generation_config"
+
+
+def test_heads_without_steps_are_those_of_the_token_that_is_predicted() -> None:
+    model = tiny_model("marian")
+    model.generation_config.alignment_heads = [[0, 1], [1, 1]]
+    found = saved_heads(model)
+    assert found is not None and found.heads == (Head(0, 1, "predicts"), Head(1, 1, "predicts"))
+
+
+@pytest.mark.parametrize("steps", [["reads"], ["reads", "writes"]])
+def test_heads_that_cannot_be_read_are_refused(steps: list[str]) -> None:
+    model = tiny_model("marian")
+    model.generation_config.alignment_heads = [[0, 1], [1, 1]]
+    model.generation_config.alignment_steps = steps
+    with pytest.raises(ValueError, match="alignment_heads and alignment_steps cannot be read"):
+        saved_heads(model)
+
+
+def test_link_heads_are_told_in_words() -> None:
+    assert str(LinkHeads((Head(0, 1),), "agreement", 9)) == (
+        "layer 1 head 2, at the step that reads the word (found by agreement on 9 pairs)"
+    )
+    with pytest.raises(ValueError, match="at least one"):
+        LinkHeads(())
+    with pytest.raises(ValueError, match="named twice"):
+        LinkHeads((Head(0, 1), Head(0, 1)))
