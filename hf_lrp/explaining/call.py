@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from hf_lrp.inputs.contrast import is_contrast, read_contrasts
+from hf_lrp.inputs.contrast import Parting, is_contrast, read_contrasts
 from hf_lrp.inputs.doubts import doubts_about_text, warn_of
 from hf_lrp.inputs.ids import read_predictions
 from hf_lrp.inputs.memory import generation_batch_size
@@ -37,11 +37,15 @@ class Settings(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What one source is explained with: the prefix, the choice of ids, and the steps by index; None: all of them."""
+    """What one source is explained with: the prefix, the choice of ids, and the steps by index; None: all of them.
+
+    partings: by step the two words that are compared, where words are.
+    """
 
     prefix: Prefix
     choose: Choice
     steps: Sequence[int] | None = None
+    partings: Sequence[Parting] = ()
 
     def decoder_inputs(self, device: torch.device) -> list[DecoderInput]:
         """One for all steps, or one for each of the chosen steps."""
@@ -106,11 +110,8 @@ class Call:
         """What is explained after each prefix; texts: of the targets, for contrasts by words."""
         single = self.reading.sources.single
         if is_contrast(predict):
-            contrasts = read_contrasts(
-                predict, texts, prefixes, single, self.vocabulary.tokenizer, self.reading.encode
-            )
-            pairs = zip(prefixes, contrasts, strict=True)
-            return [Case(prefix, functools.partial(_given, c.pairs), c.steps) for prefix, c in pairs]
+            contrasts = read_contrasts(predict, texts, prefixes, single, self.vocabulary, self.reading.encode)
+            return [_contrast(prefix, partings) for prefix, partings in zip(prefixes, contrasts, strict=True)]
         if isinstance(predict, str) and predict == "top1":
             return [Case(prefix, _top1) for prefix in prefixes]
         if isinstance(predict, str) and predict == "target":
@@ -118,6 +119,11 @@ class Call:
         else:
             ids = read_predictions(predict, [len(prefix.ids) for prefix in prefixes], single, self.vocabulary)
         return [Case(prefix, functools.partial(_given, chosen)) for prefix, chosen in zip(prefixes, ids, strict=True)]
+
+
+def _contrast(prefix: Prefix, partings: Sequence[Parting]) -> Case:
+    pairs = torch.tensor([parting.pair for parting in partings])
+    return Case(prefix, functools.partial(_given, pairs), [parting.step for parting in partings], partings)
 
 
 def _number(count: int, side: str, single: bool) -> str:

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 
 from hf_lrp.explaining.call import Call, Case, Settings
 from hf_lrp.explaining.outcome import WHOLE_SOURCE, as_contributions
+from hf_lrp.explaining.whole_words import contrasted_words
 from hf_lrp.inputs.doubts import doubts_about_text, doubts_about_tokenizer, warn_of
 from hf_lrp.inputs.memory import memory_limit
 from hf_lrp.inputs.options import (
@@ -291,7 +292,8 @@ class Explainer:
             results = {}
             for name, relevance, case in zip(chosen, relevances, cases, strict=True):
                 parted = call.reading.part(number, relevance, case.prefix, settings.source_tokens)
-                results[name] = as_contributions(parted, described, name, case, call, settings)
+                words = contrasted_words(call, source, case)
+                results[name] = as_contributions(parted, described, name, case, call, settings, words)
             yield results
 
 

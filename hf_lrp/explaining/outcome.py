@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -12,6 +13,7 @@ from hf_lrp.inputs.doubts import doubts_about_text, warn_of_sums
 from hf_lrp.inputs.ids import Described
 from hf_lrp.kinds.kind import Parted
 from hf_lrp.models.words import group_words
+from hf_lrp.results.contrasted import Contrasted
 from hf_lrp.results.contributions import Contributions
 
 # Raw shares of the paper's rule sum to 1 within this; results that do not say so in their notes.
@@ -23,9 +25,15 @@ WHOLE_SOURCE = Described(("<source>",), torch.tensor([-1]), (0,))
 
 
 def as_contributions(
-    parted: Parted, described: Described, kind: str, case: Case, call: Call, settings: Settings
+    parted: Parted,
+    described: Described,
+    kind: str,
+    case: Case,
+    call: Call,
+    settings: Settings,
+    contrasted: Sequence[Contrasted] = (),
 ) -> Contributions:
-    """The result for one source; kind: of the prefix."""
+    """The result for one source; kind: of the prefix; contrasted: words, by step."""
     relevance, prefix, vocabulary = parted.relevance, parted.prefix, call.vocabulary
     reads_text = call.reading.sources.argument == "input_ids"
     doubts = doubts_about_text(vocabulary, described.ids, "source") if reads_text else ()
@@ -78,4 +86,5 @@ def as_contributions(
         start_tokens=vocabulary.tokens(prefix.prompt, "target"),
         steps=numbers,
         spans=parted.spans,
+        contrasted=tuple(contrasted),
     )

@@ -13,6 +13,7 @@ one of them.
 Level:
 - `source`, `target`: parts of running text, `[text, space before, special]`; `sound`: the source is times, not text;
 - `steps`; `explained`: by step the explained text where it is not the written one, else None; `probability`;
+- `contrasted`: by step both words that were asked about, and a note on their pieces, where words were, else None;
 - `shares`; `total`, `prefix`, `start`: R(source), R(target) and the raw share of the start by step;
 - `parts` of a prompt: `name`, `tokens` as above, `shares` and `total` by step, all raw;
 - `usual`: mean and deviation of R(source) by step, or None; `flagged`: whether a step's word is below that, or None;
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 import numpy as np
 
 from hf_lrp.data.naming import short_name
+from hf_lrp.data.visible import visible
 from hf_lrp.models.words import Marking, detect_marking, looks_special, running_text
 from hf_lrp.pages.telling import (
     UNUSUAL,
@@ -228,6 +230,7 @@ def _level(c: Contributions, unusual: Unusual) -> dict[str, Any]:
         "sound": detect_marking(c.source_tokens) is Marking.SECONDS or _is_seconds(c),
         "steps": list(c.steps),
         "explained": _explained(c),
+        "contrasted": [[visible(text) for text in each] for each in c.contrasted] or None,
         "probability": [_chance(value) for value in c.log_probability.tolist()],
         "shares": [a + b[:n] for a, b, n in rows],
         "total": [_number(value) for value in total],

@@ -36,6 +36,8 @@ def check_descriptions(c: Contributions) -> None:
     ):
         if len(getattr(c, name)) != length:
             raise ValueError(f"{name} must have {length} entries, got {len(getattr(c, name))}.")
+    if c.contrasted and len(c.contrasted) != len(c.steps):
+        raise ValueError(f"contrasted must have {len(c.steps)} pairs of words, got {len(c.contrasted)}.")
     for name in ("source_words", "target_words"):
         words = getattr(c, name)
         if words[0] != 0 or any(b - a not in (0, 1) for a, b in pairwise(words)):

@@ -15,6 +15,7 @@ from torch import Tensor
 from hf_lrp.models.words import display_tokens, plain_tokens
 from hf_lrp.results import quantities
 from hf_lrp.results.checks import FLOATS, IDS, check_descriptions, check_tensors
+from hf_lrp.results.contrasted import Contrasted
 from hf_lrp.results.paged import Paged
 from hf_lrp.results.plotted import Plotted
 from hf_lrp.results.spans import Span, check_spans, from_fields, to_fields
@@ -78,6 +79,8 @@ class Contributions(Plotted, Paged):
         steps: the numbers of the T steps, ascending; by default 1 to N.
         spans: for a model that is a decoder only, the parts of its prompt other than the source, by name, in order:
             their tokens and raw shares (see `Span`); `start` is their sum.
+        contrasted: by step the two words that were asked about, `word` and `other`, with a `note` on the pieces at
+            which they part, which `predicted_tokens` has; empty where no words were asked about.
     """
 
     source: Tensor
@@ -105,10 +108,12 @@ class Contributions(Plotted, Paged):
     start_tokens: tuple[str, ...] = ()
     steps: tuple[int, ...] = ()
     spans: Mapping[str, Span] = field(default_factory=dict)
+    contrasted: tuple[Contrasted, ...] = ()
 
     def __post_init__(self) -> None:
         for name in _TUPLES:
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "contrasted", tuple(Contrasted(*each) for each in self.contrasted))
         if not self.steps:
             object.__setattr__(self, "steps", tuple(range(1, len(self.target_tokens) + 1)))
         for name in (*FLOATS, *IDS):
@@ -172,7 +177,8 @@ class Contributions(Plotted, Paged):
         predicted = tuple(self.predicted_tokens[i] for i in chosen)
         spans = {name: span.at(chosen) for name, span in self.spans.items()}
         numbers = tuple(self.steps[i] for i in chosen)
-        return replace(self, **tensors, predicted_tokens=predicted, steps=numbers, spans=spans)
+        words = tuple(self.contrasted[i] for i in chosen) if self.contrasted else ()
+        return replace(self, **tensors, predicted_tokens=predicted, steps=numbers, spans=spans, contrasted=words)
 
     @property
     def known(self) -> Tensor:
@@ -238,21 +244,32 @@ class Contributions(Plotted, Paged):
 
     @property
     def labels(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-        """Source, target and predicted tokens as tables show them (see `words.display_tokens`)."""
+        """Source, target and predicted tokens as tables show them (see `words.display_tokens`); contrasted words whole."""
         both = display_tokens(self.target_tokens + self.predicted_tokens)
+        predicted = both[len(self.target_tokens) :]
         return (
             display_tokens(self.source_tokens),
             both[: len(self.target_tokens)],
-            both[len(self.target_tokens) :],
+            self._whole_words or predicted,
         )
 
     @property
     def row_labels(self) -> tuple[str, ...]:
-        """For each step the predicted token as pictures show it, with the written one where it is another."""
+        """For each step the predicted token as pictures show it, with the written one where it is another.
+
+        Of a contrast of words, these.
+        """
+        if self._whole_words:
+            return self._whole_words
         both = plain_tokens(self.target_tokens + self.predicted_tokens)
         target, predicted = both[: len(self.target_tokens)], both[len(self.target_tokens) :]
         rows = zip(predicted, self.steps, self.is_written, strict=True)
         return tuple(label if same else f"{label} ≠ {target[step - 1]}" for label, step, same in rows)
+
+    @property
+    def _whole_words(self) -> tuple[str, ...]:
+        """By step the contrasted words, as readers see them."""
+        return tuple(each.label for each in self.contrasted)
 
     @property
     def color_limit(self) -> float:

@@ -45,6 +45,7 @@ def merge_subwords(c: Contributions) -> Contributions:
         source_words=tuple(range(len(columns))),
         target_words=tuple(range(len(rows))),
         spans={name: span.at(mean) for name, span in c.spans.items()},
+        contrasted=tuple(c.contrasted[i] for i in first_row) if c.contrasted else (),
         level="word",
         steps=(),
     )

@@ -21,6 +21,7 @@ Input = tuple[str, float]  # an input token and its share
 _PLAIN_WIDTH = 80
 _LABEL_WIDTH = 14
 _TWO_LABELS_WIDTH = 20  # of an explained and a written token
+_WORDS_WIDTH = 30  # of two contrasted words
 
 
 def summarize(contributions: Contributions) -> list[str]:
@@ -33,7 +34,7 @@ def summarize(contributions: Contributions) -> list[str]:
         f"{c.model}: {len(c.source_tokens)} source {c.level}s, {steps}, {mean}",
         f"rule {c.rule}, prefix {c.prefix}, predict {c.predict}, start token {c.start_token}, {c.dtype}, "
         f"conservation error {c.conservation_error:.1g}",
-        *(f"note: {note}" for note in c.notes),
+        *(f"note: {note}" for note in (*c.notes, *(each.note for each in c.contrasted if each.note))),
         *([f"≠: at {others} of {len(c)} steps the explained token is not the written one"] if others else []),
     ]
     return [visible(line) for line in lines]
@@ -120,13 +121,20 @@ def _row_labels(c: Contributions) -> list[str]:
     labels = []
     for label, step, same in zip(predicted, c.steps, c.is_written, strict=True):
         if same:
-            labels.append(_shorten(label, _TWO_LABELS_WIDTH if c.predict == "contrastive" else _LABEL_WIDTH))
+            labels.append(_shorten(label, _width_of_label(c)))
             continue
         written = target[step - 1]
         half = _TWO_LABELS_WIDTH // 2
         short = _shorten(label, max(half, _TWO_LABELS_WIDTH - 1 - _cells(written)))
         labels.append(f"{short}≠{_shorten(written, _TWO_LABELS_WIDTH - 1 - _cells(short))}")
     return labels
+
+
+def _width_of_label(c: Contributions) -> int:
+    """Words that were asked about are shown whole; the piece of a word that the table explains is in a note."""
+    if c.contrasted:
+        return _WORDS_WIDTH
+    return _TWO_LABELS_WIDTH if c.predict == "contrastive" else _LABEL_WIDTH
 
 
 def _top_inputs(contributions: Contributions) -> tuple[list[list[Input]], list[list[Input]]]:

@@ -184,6 +184,19 @@ class TestMarks:
         assert page.locator(".lead").inner_text() == "Why chat and not chien: what speaks for the first"
         assert page.locator(".token.other").count() == 0
 
+    def test_contrasted_words_are_named_whole(self, open_page):
+        c = dataclasses.replace(
+            make_contributions()[1:2],
+            predicted_tokens=("▁chat vs ▁chien",),
+            predicted_ids=torch.tensor([[101, 7]]),
+            predict="contrastive",
+            contrasted=(("chaton", "chien", "“chat” decides"),),
+        )
+        page = open_page(c.to_html())
+        assert page.locator(".lead").inner_text() == "Why chaton and not chien: what speaks for the first"
+        assert page.locator(".compared").inner_text() == "“chat” decides."
+        assert page.locator(".token.other").count() == 0
+
     def test_what_is_usual(self, open_page):
         usual = Calibration((0.9,), (0.05,), 20, model="m", weights="w", sources="s", kept=1.0)
         page = open_page(make_contributions().to_html(calibration=usual))

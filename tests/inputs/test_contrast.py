@@ -1,5 +1,8 @@
 """Contrasts by text: why this word, not that one."""
 
+import math
+import re
+
 import pytest
 import torch
 
@@ -43,6 +46,77 @@ def test_words_of_several_pieces_part_where_their_pieces_do(loaded):
     first = next(i for i, (a, b) in enumerate(zip(whole.target_ids.tolist(), other, strict=False)) if a != b)
     assert c.steps == (first + 1,)
     assert c.predicted_ids.tolist() == [[whole.target_ids[first].item(), other[first]]]
+
+
+def log_probability(model, tokenizer, text, steps):
+    """Of the tokens of a target at some steps, from 0, by a plain forward pass with labels."""
+    labels = tokenizer(text_target=text, return_tensors="pt").input_ids
+    with torch.no_grad():
+        logits = model(**tokenizer(SOURCE, return_tensors="pt"), labels=labels).logits[0]
+    return sum(logits[i].double().log_softmax(-1)[labels[0, i]].item() for i in steps)
+
+
+class TestWholeWords:
+    """Asked is about words, explained is a piece: every view says so."""
+
+    NEIGHBOURS = "Le vieil homme voit les voisins."
+
+    def test_words_without_a_common_piece(self, loaded):
+        model, tokenizer = loaded
+        c = explain(model, tokenizer, SOURCE, self.NEIGHBOURS, predict={"voisins": "amis"})
+        [(word, other, note)] = c.contrasted
+        assert (word, other, c.predicted_tokens) == ("voisins", "amis", ("▁vois vs ▁amis",))
+        assert note.startswith(
+            "“voisins” and “amis” share no first piece, so their first pieces decide: explained is “vois” against "
+            "“amis”; what comes later, “ins” of “voisins”, is not compared"
+        )
+        step = c.steps[0] - 1
+        texts = (self.NEIGHBOURS, [step, step + 1]), (self.NEIGHBOURS.replace("voisins", "amis"), [step])
+        ours, theirs = (log_probability(model, tokenizer, *each) for each in texts)
+        p, q = re.search(r"probability of all pieces from there on: (\S+) against (\S+)\)$", note).groups()
+        assert float(p) == pytest.approx(math.exp(ours), rel=0.06)
+        assert float(q) == pytest.approx(math.exp(theirs), rel=0.06)
+        assert ours < c.log_probability[0] - 1e-3  # the first piece alone is more probable
+
+    def test_words_with_a_common_beginning(self, loaded):
+        model, tokenizer = loaded
+        c = explain(model, tokenizer, SOURCE, self.NEIGHBOURS, predict={"voisins": "voisines"})
+        assert c.predicted_tokens == ("ins vs ines",)
+        assert c.contrasted[0].note.startswith(
+            "“voisins” and “voisines” share “vois”, and the pieces after it decide: explained is “ins” against “ines” ("
+        )
+
+    def test_a_word_that_goes_on_from_the_other(self, loaded):
+        model, tokenizer = loaded
+        one, other = "Le vieil homme voit.", "Le vieil homme voitures."
+        ids = [tokenizer(text_target=text).input_ids for text in (one, other)]
+        c = explain(model, tokenizer, SOURCE, one, predict={"voit": "voitures"})
+        step = next(i for i, (a, b) in enumerate(zip(*ids, strict=False)) if a != b)
+        assert c.steps == (step + 1,) and c.predicted_ids.tolist() == [[ids[0][step], ids[1][step]]]
+        assert c.contrasted[0].label == "voit vs voitures"
+
+    def test_words_of_one_piece_need_no_note(self, loaded):
+        model, tokenizer = loaded
+        c = explain(model, tokenizer, SOURCE, TARGET, predict={"chien": "chat"})
+        assert c.contrasted == (("chien", "chat", ""),)
+
+    def test_every_view_names_the_words(self, loaded, tmp_path):
+        model, tokenizer = loaded
+        words = {"voisins": "amis", "homme": "chien"}
+        c = explain(model, tokenizer, SOURCE, self.NEIGHBOURS, predict=words)
+        assert c.row_labels == ("homme vs chien", "voisins vs amis")
+        lines = str(c).splitlines()
+        assert [line.split()[1:4] for line in lines[-2:]] == [["homme", "vs", "chien"], ["voisins", "vs", "amis"]]
+        assert "note: “voisins” and “amis” share no first piece" in str(c)
+        c.save(tmp_path / "c.safetensors")
+        kept = Contributions.load(tmp_path / "c.safetensors")
+        assert kept == c and kept.contrasted[1].word == "voisins"
+        assert c[1:].row_labels == ("voisins vs amis",) and c.to_dict()["contrasted"][0][:2] == ["homme", "chien"]
+
+    def test_pairs_of_ids_are_no_words(self, loaded):
+        model, _ = loaded
+        c = explain(model, None, [5, 6, 0], [7, 8, 0], predict=[[7, 9], [8, 9], [0, 9]])
+        assert c.contrasted == () and c.predict == "contrastive"
 
 
 def test_what_the_model_writes_can_be_contrasted(loaded):

@@ -1,5 +1,6 @@
 """Models without an encoder: prompts, the parts of a prompt, and their shares."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,16 @@ def test_rules_and_what_is_predicted(tokenizer: Any, rule: Any, predict: Any) ->
         pairs = explain(model, tokenizer, "cat dog", "dog the cat", predict=[[4, 3], [5, 7], [3, 4]], **given)
         torch.testing.assert_close(pairs[1:2].source, c.source, rtol=0, atol=1e-6)
         assert pairs[1:2].spans["examples"].tokens == c.spans["examples"].tokens
+
+
+def test_contrasted_words_have_the_probability_of_all_their_pieces(tokenizer: Any) -> None:
+    model, options = tiny_decoder(), {"prompt": "write {source} ="}
+    c = explain(model, tokenizer, "cat dog", "dog the cat", predict={"the": "it b"}, **options)
+    found = re.search(r"from there on: (\S+) against (\S+)\)", c.contrasted[0].note)
+    assert found is not None
+    for given, target, steps in ((found[1], "dog the cat", [1]), (found[2], "dog it b cat", [1, 2])):
+        whole = explain(model, tokenizer, "cat dog", target, predict="target", **options)
+        assert float(given) == pytest.approx(whole.log_probability[steps].sum().exp().item(), rel=0.06)
 
 
 def test_a_contrast_in_what_the_model_writes(tokenizer: Any) -> None:

@@ -113,6 +113,9 @@ def test_contrasts_name_both_words():
     )
     result = one(c)
     assert result["contrast"] and result["levels"]["token"]["explained"] == ["chat vs chien"]
+    assert result["levels"]["token"]["contrasted"] is None
+    words = dataclasses.replace(c, contrasted=(("chaton", "chien\u202e", "why"),))
+    assert one(words)["levels"]["token"]["contrasted"] == [["chaton", "chien\\u202e", "why"]]
     assert result["levels"]["token"]["telling"] is None  # one step has nothing to be compared with
 
 

@@ -68,7 +68,7 @@ class Level {
 
   /** What a step explains: the written token if nothing else is said. */
   predicted(row) {
-    return this.explained[row] ?? this.written(row);
+    return this.contrasted?.[row].slice(0, 2).join(" vs ") ?? this.explained[row] ?? this.written(row);
   }
 
   /** What a row is called: the explained token, with the written one where it is another. */

@@ -101,13 +101,14 @@ class ResultView {
       shareBar(this.wholes(row)),
       make("div", "chips", ...chips),
       make("p", "detail", this.detail(row)),
+      ...(level.contrasted?.[row][2] ? [make("p", "compared", level.contrasted[row][2] + ".")] : []),
     );
   }
 
   lead(row) {
     const { level, result } = this;
     if (result.contrast) {
-      const [one, another] = level.explained[row].split(" vs ");
+      const [one, another] = level.contrasted?.[row] ?? level.explained[row].split(" vs ");
       return ["Why ", word(one), " and not ", word(another ?? ""), ": what speaks for the first"];
     }
     if (level.explained[row] === null) return [word(level.written(row)), " was made from"];
