@@ -18,6 +18,7 @@ from hf_lrp.models.rotation import Rotation, of_all_heads
 from hf_lrp.models.structure import Attention, Branch, FeedForward, FrontEnd, Layer, Residual, Stack
 from hf_lrp.relevance import operations
 from hf_lrp.relevance.rules import Rule
+from hf_lrp.relevance.trace import Trace
 from hf_lrp.relevance.window import WHOLE, Window
 
 # What works within positions is done for so many at a time that its widest tensor has about this many elements:
@@ -35,10 +36,11 @@ class Backward:
     Attributes:
         leak: what cross-attention has sent to the encoder's output so far: [source positions, steps, d], or with
             `leak_totals` only each position's total, [source positions, steps, 1], which is cheaper. None: nothing.
+        trace: where all that passes is noted; None: nowhere.
     """
 
-    def __init__(self, tape: Tape, rule: Rule, leak_totals: bool = False) -> None:
-        self.tape, self.rule = tape, rule
+    def __init__(self, tape: Tape, rule: Rule, leak_totals: bool = False, trace: Trace | None = None) -> None:
+        self.tape, self.rule, self.trace = tape, rule, trace
         self.leak: Tensor | None = None
         self._leak_totals = leak_totals
 
@@ -59,22 +61,29 @@ class Backward:
         for layer in reversed(others):
             relevance, window = self.layer(layer, relevance, window)
         if stack.front is None:
-            return self.layer_totals(lowest, relevance, window)
-        relevance, window = self.layer(lowest, relevance, window)
-        return self.front_end(stack.front, relevance)
+            relevance, window = self.layer_totals(lowest, relevance, window)
+        else:
+            relevance, window = self.layer(lowest, relevance, window)
+        if self.trace is not None:
+            self.trace.bottom(relevance, window)
+        return relevance.squeeze(-1) if stack.front is None else self.front_end(stack.front, relevance)
 
     def layer(self, layer: Layer, relevance: Tensor, window: Window) -> tuple[Tensor, Window]:
         """From a layer's output to its input."""
+        if self.trace is not None:
+            self.trace.above(layer, relevance, window)
         for residual in reversed(layer.residuals):
             relevance, window = self.residual(residual, relevance, window)
         return relevance, window
 
-    def layer_totals(self, layer: Layer, relevance: Tensor, window: Window) -> Tensor:
-        """From a layer's output to the total of each position of its input: [positions, steps]."""
+    def layer_totals(self, layer: Layer, relevance: Tensor, window: Window) -> tuple[Tensor, Window]:
+        """From a layer's output to the total of each position of its input: [positions, steps, 1]."""
+        if self.trace is not None:
+            self.trace.above(layer, relevance, window)
         first, *others = layer.residuals
         for residual in reversed(others):
             relevance, window = self.residual(residual, relevance, window)
-        return self._residual_totals(first, relevance, window).squeeze(-1)
+        return self._residual_totals(first, relevance, window)
 
     def front_end(self, front: FrontEnd, relevance: Tensor) -> Tensor:
         """[positions, steps, d] -> the total of the features that each position stands for: [positions, steps]."""
@@ -114,21 +123,24 @@ class Backward:
             total, covered = covered.join(total, received, reached), reached
         return total, covered
 
-    def _residual_totals(self, residual: Residual, relevance: Tensor, window: Window) -> Tensor:
+    def _residual_totals(self, residual: Residual, relevance: Tensor, window: Window) -> tuple[Tensor, Window]:
         """The same, but only each input position's total, [positions, steps, 1]: norms do not change it."""
         to_x, *to_updates = self._part_sum(residual, relevance, window)
         total, covered = _total(to_x), window
         for branch, to_update in zip(residual.branches, to_updates, strict=True):
             received, reached = self._block_totals(branch, to_update, window)
             total, covered = covered.join(total, received, reached), reached
-        return total
+        return total, covered
 
     def _part_sum(self, residual: Residual, relevance: Tensor, window: Window) -> list[Tensor]:
         """From the output to all terms of the sum, x first."""
         if residual.norm is not None:
             relevance = self.norm(residual.norm, relevance, window)
         terms = [term[window.positions] for term in residual.terms(self.tape)]
-        return operations.sum_of(self.rule, terms, relevance)
+        to_x, *to_updates = operations.sum_of(self.rule, terms, relevance)
+        if self.trace is not None:
+            self.trace.joined(residual, to_x, to_updates, window)
+        return [to_x, *to_updates]
 
     def _block(self, branch: Branch, relevance: Tensor, window: Window) -> tuple[Tensor, Window]:
         """From what a branch adds to the output of the norm before its block, which branches may share."""
@@ -178,6 +190,8 @@ class Backward:
             del to_value
         to_input = _total(to_query) if totals else self._head_states(block.q, to_query, window)
         if block.cross:
+            if self.trace is not None:
+                self.trace.sent(block, to_keys)
             self.leak = to_keys if self.leak is None else self.leak.add_(to_keys)
             return to_input, window
         return window.join(to_input, to_keys, keys), keys
@@ -194,6 +208,15 @@ class Backward:
             self.rule, query * block.scale, key, value, weights, relevance, window.own_step, slope, window.lag, causal
         )
         to_query, to_key, to_value = (part.movedim(0, 2) for part in received)
+        if self.trace is not None:
+            self.trace.attended(block, (to_query, to_key, to_value), (window, keys, keys))
+            if self.trace.pairs:
+                core = operations.Core(
+                    query * block.scale, key, value, weights, slope, window.own_step, window.lag, causal
+                )
+                totals = self.trace.received(block, window)
+                pairs = operations.attention_pairs(self.rule, core, relevance, totals)
+                self.trace.paired(block, pairs, window, keys)
         return to_query.flatten(2), _of_groups(block, block.k, to_key), _of_groups(block, block.v, to_value)
 
     # ---- modules

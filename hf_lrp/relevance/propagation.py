@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,7 @@ from hf_lrp.models.weights import not_finite
 from hf_lrp.relevance import operations
 from hf_lrp.relevance.backward import Backward
 from hf_lrp.relevance.patching import PatchedModel
+from hf_lrp.relevance.trace import Extent, Flow, Inside, Kept, Trace, join, split
 from hf_lrp.relevance.window import WHOLE, Window
 
 
@@ -26,7 +27,8 @@ class Relevance:
     """Raw shares of one sentence: ``source`` [steps, source], ``decoder`` [steps, decoder inputs]; rows sum to 1.
 
     Without source tokens, ``source`` is [steps, 1]. A model that is a decoder only has no source of its own: the
-    prompt is a part of the decoder's input.
+    prompt is a part of the decoder's input. ``inside``: what goes through the layers (`hf_lrp.relevance.trace`), by
+    name with ``encoder.`` or ``decoder.`` in front, where that is asked for.
     """
 
     source: Tensor
@@ -34,13 +36,17 @@ class Relevance:
     logits: Tensor
     log_probability: Tensor
     explained: Tensor
+    inside: Flow | None = None
 
 
 def join_steps(parts: Sequence[Relevance]) -> Relevance:
     """The steps of several parts one below the other."""
     if len(parts) == 1:
         return parts[0]
-    return Relevance(**{f.name: torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Relevance)})
+    names = [field.name for field in fields(Relevance) if field.name != "inside"]
+    flows = [part.inside for part in parts if part.inside is not None]
+    joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    return Relevance(**joined, inside=join(flows) if flows else None)
 
 
 class DecoderInput(NamedTuple):
@@ -63,6 +69,7 @@ def propagate(
     choose: Callable[[Tensor], Tensor],
     steps: slice,
     max_memory: int,
+    inside: Inside = False,
 ) -> Relevance:
     """Explain one sentence pair.
 
@@ -74,8 +81,9 @@ def propagate(
         choose: from logits [T, V] to the ids to explain, [T], or pairs of ids [T, 2] whose difference is explained.
         steps: the decoder positions whose predictions are explained.
         max_memory: bytes that steps may use, besides what a pass needs; they are taken in chunks that fit.
+        inside: whether to keep what goes through the layers; ``"pairs"``: also from each query to each key.
     """
-    return propagate_all(patch, source, [DecoderInput(decoder_ids, choose, steps)], max_memory)[0]
+    return propagate_all(patch, source, [DecoderInput(decoder_ids, choose, steps)], max_memory, inside=inside)[0]
 
 
 def propagate_all(
@@ -84,16 +92,22 @@ def propagate_all(
     given: Sequence[DecoderInput],
     max_memory: int,
     source_tokens: bool = True,
+    inside: Inside = False,
 ) -> list[Relevance]:
     """Explain several decoder inputs of one source, which share the encoder's passes; else as `propagate`.
 
     source_tokens: False leaves the relevance of the source as one: the encoder, through which nothing is lost, is not
     gone back through.
     """
+    kept = [Kept(inside == "pairs") if inside else None for _ in given]
     with torch.no_grad(), torch.autocast(given[0].ids.device.type, enabled=False):
         if patch.network.encoder is None:
-            return [_propagate_alone(patch, each, max_memory) for each in given]
-        return _propagate_pairs(patch, patch.network.encoder, source, given, max_memory, source_tokens)
+            found = [_propagate_alone(patch, *each, max_memory) for each in zip(given, kept, strict=True)]
+        else:
+            found = _propagate_pairs(patch, patch.network.encoder, source, given, kept, max_memory, source_tokens)
+    if not inside:
+        return found
+    return [replace(one, inside=k.joined()) for one, k in zip(found, kept, strict=True) if k is not None]
 
 
 def _propagate_pairs(
@@ -101,6 +115,7 @@ def _propagate_pairs(
     stack: Stack,
     source: dict[str, Tensor],
     given: Sequence[DecoderInput],
+    kept: Sequence[Kept | None],
     max_memory: int,
     source_tokens: bool,
 ) -> list[Relevance]:
@@ -108,7 +123,7 @@ def _propagate_pairs(
     longest = max(len(each.ids) for each in given)
     encoder: _Encoder | None = None
     results = []
-    for each in given:
+    for each, keeping in zip(given, kept, strict=True):
         tape = Tape()
         mask = torch.ones_like(each.ids)[None]  # no token is padding here
         with tape.recording():
@@ -125,14 +140,14 @@ def _propagate_pairs(
         chosen = _choose(patch, tape, output.logits[0], each)
         del output  # logits are as large as much that comes
         with torch.inference_mode():  # cheaper than no_grad; forward passes may not: modules keep tensors of them
-            results.append(_back(patch, tape, chosen, each, encoder.capacity, encoder, source_tokens))
+            results.append(_back(patch, tape, chosen, each, keeping, encoder.capacity, encoder, source_tokens))
     assert encoder is not None
     with torch.inference_mode():
         encoder.send_back()
     return results
 
 
-def _propagate_alone(patch: PatchedModel, given: DecoderInput, max_memory: int) -> Relevance:
+def _propagate_alone(patch: PatchedModel, given: DecoderInput, kept: Kept | None, max_memory: int) -> Relevance:
     """Explain one input of a model that is a decoder only."""
     tape, length = Tape(), len(given.ids)
     options: dict[str, Any] = {"attention_mask": torch.ones_like(given.ids)[None], "use_cache": False}
@@ -147,7 +162,7 @@ def _propagate_alone(patch: PatchedModel, given: DecoderInput, max_memory: int) 
     chosen = _choose(patch, tape, logits, given)
     del logits
     with torch.inference_mode():
-        return _back(patch, tape, chosen, given, capacity)
+        return _back(patch, tape, chosen, given, kept, capacity)
 
 
 class _Encoder:
@@ -164,16 +179,21 @@ class _Encoder:
         self._stack, self._tape, self._rule = stack, tape, patch.rule
         self._leaks: list[Tensor] = []
         self._rows: list[Tensor] = []
+        self._kept: list[Kept | None] = []
 
     def make_room(self, steps: int) -> None:
         """Send back what waits, if ``steps`` more would be too many."""
         if sum(map(len, self._rows)) + steps > self.capacity:
             self.send_back()
 
-    def add(self, leak: Tensor, rows: Tensor) -> None:
-        """Let relevance [positions, steps, d] wait; its totals will be written to ``rows`` [steps, positions]."""
+    def add(self, leak: Tensor, rows: Tensor, kept: Kept | None) -> None:
+        """Let relevance [positions, steps, d] wait; its totals will be written to ``rows`` [steps, positions].
+
+        kept: where what goes through the encoder's layers will be added.
+        """
         self._leaks.append(leak)
         self._rows.append(rows)
+        self._kept.append(kept)
 
     def send_back(self) -> None:
         """Propagate all that waits."""
@@ -181,10 +201,20 @@ class _Encoder:
             return
         together = self._leaks[0] if len(self._leaks) == 1 else torch.cat(self._leaks, 1)
         self._leaks.clear()
-        totals = Backward(self._tape, self._rule).stack(self._stack, together, WHOLE).T
-        for rows, part in zip(self._rows, totals.split([len(rows) for rows in self._rows]), strict=True):
+        trace = None
+        if self._kept[0] is not None:
+            extent = Extent(together.shape[1], 0, len(together))
+            trace = Trace(self._stack, extent, together, self._kept[0].pairs)
+        totals = Backward(self._tape, self._rule, trace=trace).stack(self._stack, together, WHOLE).T
+        steps = [len(rows) for rows in self._rows]
+        for rows, part in zip(self._rows, totals.split(steps), strict=True):
             rows.copy_(part)
+        if trace is not None:
+            for kept, flow in zip(self._kept, split(trace.flow, steps), strict=True):
+                assert kept is not None
+                kept.encoder.append(flow)
         self._rows.clear()
+        self._kept.clear()
 
 
 class _Chosen(NamedTuple):
@@ -222,6 +252,7 @@ def _back(
     tape: Tape,
     chosen: _Chosen,
     given: DecoderInput,
+    kept: Kept | None,
     capacity: int,
     encoder: _Encoder | None = None,
     source_tokens: bool = True,
@@ -236,11 +267,17 @@ def _back(
         if encoder is not None:
             encoder.make_room(part.stop - part.start)
         relevance = operations.logit(patch.rule, chosen.inputs[part], rows[part], chosen.biases[part])
-        back = Backward(tape, patch.rule, leak_totals=not source_tokens)
+        trace = None
+        if kept is not None:
+            memory = 0 if encoder is None else len(encoder.output)
+            extent = Extent(part.stop - part.start, positions.start, len(given.ids), memory)
+            trace = Trace(network.decoder, extent, relevance, kept.pairs)
+            kept.decoder.append(trace.flow)
+        back = Backward(tape, patch.rule, leak_totals=not source_tokens, trace=trace)
         decoder[part, : positions.stop] = back.stack(network.decoder, relevance, Window(positions, own_step=True)).T
         if encoder is not None and back.leak is not None:
             if source_tokens:
-                encoder.add(back.leak, source[part])
+                encoder.add(back.leak, source[part], kept)
             else:
                 source[part] = back.leak.sum(0)
     return Relevance(source, decoder, chosen.value, chosen.log_probability, chosen.ids)

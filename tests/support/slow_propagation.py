@@ -68,6 +68,13 @@ class Seen:
     inputs: dict[nn.Module, Tensor] = field(default_factory=dict)
     outputs: dict[nn.Module, Tensor] = field(default_factory=dict)
     weights: dict[nn.Linear, Tensor] = field(default_factory=dict)  # by the attention's last linear layer
+    side: str = ""
+    pairs: bool = False
+    inside: dict[str, list[Tensor]] = field(default_factory=dict)  # relevance on its way, from the top layer down
+
+    def note(self, name: str, relevance: Tensor) -> None:
+        """Keep relevance of the present stack by name."""
+        self.inside.setdefault(f"{self.side}.{name}", []).insert(0, relevance)
 
 
 def slow_propagate(
@@ -77,6 +84,18 @@ def slow_propagate(
 
     source: ids [S], or the encoder's inputs by name, without a batch dimension.
     """
+    return slow_inside(model, rule, source, decoder_ids, explained)[:2]
+
+
+def slow_inside(
+    model: PreTrainedModel,
+    rule: Rule,
+    source: Tensor | Mapping[str, Tensor],
+    decoder_ids: Tensor,
+    explained: Tensor,
+    pairs: bool = False,
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """The same, and what is at positions, goes through blocks, heads, and pairs of positions, by layer and step."""
     description = describe(model)
     inputs = {"input_ids": source} if isinstance(source, Tensor) else source
     seen = _run(model, description, inputs, decoder_ids)
@@ -88,9 +107,13 @@ def slow_propagate(
     on_top = slow_rules.logit(rule, seen.inputs[description.head], weight, bias)[:, 0]
     relevance = torch.diag_embed(on_top.T).permute(1, 2, 0)  # [positions, steps, d]
     leaks: list[Tensor] = []
+    seen.pairs = pairs
+    seen.side = "decoder"
     relevance = _through_stack(description.decoder, rule, seen, relevance, leaks)
+    seen.side = "encoder"
     to_source = _through_stack(description.encoder, rule, seen, torch.stack(leaks).sum(0), [])
-    return to_source.sum(-1).T, relevance.sum(-1).T
+    inside = {name: torch.stack(layers) for name, layers in seen.inside.items()}
+    return to_source.sum(-1).T, relevance.sum(-1).T, inside
 
 
 def describe(model: Any) -> Description:
@@ -194,8 +217,10 @@ def _through_stack(stack: Stack, rule: Rule, seen: Seen, relevance: Tensor, leak
     if norm_first:
         relevance = _norm(stack.final_norm, rule, seen, relevance)
     for layer in reversed(stack.layers):
+        seen.note("positions", relevance.sum(-1).T)
         for block, norm in reversed(layer):
             relevance = _residual(block, norm, norm_first, rule, seen, relevance, leaks)
+    seen.note("positions", relevance.sum(-1).T)
     for convolution in reversed(stack.convolutions):  # activations and positions are passed unchanged
         relevance = _convolution(convolution, rule, seen, relevance)
     if stack.convolutions:  # two frames are one source position
@@ -217,11 +242,17 @@ def _residual(
         relevance = _norm(norm, rule, seen, relevance)
     x = seen.inputs[norm if norm_first else first]
     to_x, to_update = slow_rules.residual(rule, x, seen.outputs[block.last], relevance)
+    seen.note(f"{_name(block)}.past", to_x.sum((0, 2)))
+    seen.note(f"{_name(block)}.through", to_update.sum((0, 2)))
     if isinstance(block, Attention):
         to_input = _attention(block, rule, seen, to_update, leaks)
     else:
         to_input = _feed_forward(block, rule, seen, to_update)
     return to_x + (_norm(norm, rule, seen, to_input) if norm_first else to_input)
+
+
+def _name(block: Attention | FeedForward) -> str:
+    return "feed_forward" if isinstance(block, FeedForward) else "cross" if block.cross else "self"
 
 
 def _feed_forward(block: FeedForward, rule: Rule, seen: Seen, relevance: Tensor) -> Tensor:
@@ -243,11 +274,17 @@ def _attention(block: Attention, rule: Rule, seen: Seen, relevance: Tensor, leak
     # what is added to the scores, up to a constant per query
     constants = seen.weights[block.last].log() - query @ key.transpose(1, 2)
     received = slow_rules.attention(rule, query, key, value, routed, constants)
+    seen.note(f"{_name(block)}.heads", torch.stack([part.sum((1, 3)).T for part in received], -1))
+    if seen.pairs:
+        found = slow_rules.attention_pairs(rule, query, key, value, routed, constants, list(received))
+        for kind, part in zip(("to_queries", "to_keys", "to_values"), found, strict=True):
+            seen.note(f"{_name(block)}.{kind}", part.transpose(0, 1))
     to_query, to_key, to_value = map(join, received)
     to_keys = _linear(block.k, rule, seen, to_key) + _linear(block.v, rule, seen, to_value)
     to_query = _linear(block.q, rule, seen, to_query)
     if block.cross:
         leaks.append(to_keys)
+        seen.note("sent", to_keys.sum(-1).T)
         return to_query
     return to_query + to_keys
 

@@ -170,6 +170,33 @@ def attention(
     return torch.stack(shaped[0::3]), torch.stack(shaped[1::3]), torch.stack(shaped[2::3])
 
 
+def attention_pairs(
+    rule: Rule, query: Tensor, key: Tensor, value: Tensor, relevance: Tensor, mask: Tensor, received: list[Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What each query's output alone sends to queries [heads, steps, q], keys and values [heads, steps, q, k].
+
+    A head's parts are scaled so that they sum to what `attention` gave, ``received``, of which this is a part.
+    """
+    mask = mask.double().expand(len(query), -1, -1)
+    found: list[list[Tensor]] = []
+    for head, (q, k, v) in enumerate(zip(query.double(), key.double(), value.double(), strict=True)):
+        rows = []
+        for number in range(len(q)):
+            alone = torch.zeros_like(relevance[head]).double()
+            alone[number] = relevance[head, number].double()
+            parts = _send_head(rule, (q, k, v), alone, mask[head], math.inf)
+            pieces = parts.split([q.numel(), k.numel(), v.numel()])
+            rows.append([p.unflatten(0, (len(x), -1)).sum(1) for p, x in zip(pieces, (q, k, v), strict=True)])
+        to_query = torch.stack([row[0] for row in rows]).sum(1)  # [q, steps]: a query's output reaches no other query
+        to_keys, to_values = (torch.stack([row[kind] for row in rows]) for kind in (1, 2))  # [q, k, steps]
+        sent = to_query.sum(0) + to_keys.sum((0, 1)) + to_values.sum((0, 1))
+        total = torch.stack([r[head].double().sum((0, 2)) for r in received]).sum(0)
+        scale = torch.where(sent == 0, 0.0, total / sent)
+        found.append([(part * scale).movedim(-1, 0) for part in (to_query, to_keys, to_values)])
+    to_queries, to_keys, to_values = (torch.stack(parts) for parts in zip(*found, strict=True))
+    return to_queries, to_keys, to_values
+
+
 def capped(scores: Tensor, cap: float) -> Tensor:
     """A soft cap, if it is finite."""
     return scores if math.isinf(cap) else cap * torch.tanh(scores / cap)
@@ -179,6 +206,15 @@ def _attention_head(
     rule: Rule, inputs: tuple[Tensor, Tensor, Tensor], relevance: Tensor, mask: Tensor, cap: float
 ) -> Tensor:
     """[queries, keys and values, steps], the head's total kept where it sends anything."""
+    received = _send_head(rule, inputs, relevance, mask, cap)
+    _conserve(received, relevance.sum((0, 2)), None)
+    return received
+
+
+def _send_head(
+    rule: Rule, inputs: tuple[Tensor, Tensor, Tensor], relevance: Tensor, mask: Tensor, cap: float
+) -> Tensor:
+    """The same before the total is kept."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return torch.softmax(capped(query @ key.T, cap) + mask, -1) @ value
@@ -190,9 +226,7 @@ def _attention_head(
         z = torch.zeros_like(slopes) if constant else slopes * tensor
         contributions.append(z.reshape(outputs, -1).T)
     wanted = relevance.transpose(1, 2).reshape(outputs, -1)
-    received = _send(rule, torch.cat(contributions), torch.zeros(outputs), wanted)
-    _conserve(received, wanted.sum(0), None)
-    return received
+    return _send(rule, torch.cat(contributions), torch.zeros(outputs), wanted)
 
 
 def _values_by_weight(inputs: tuple[Tensor, Tensor, Tensor], relevance: Tensor, mask: Tensor, cap: float) -> Tensor:

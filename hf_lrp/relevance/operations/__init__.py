@@ -19,15 +19,19 @@ many right-hand sides of the same redistribution.
 """
 
 from hf_lrp.models.rotation import Rotation
-from hf_lrp.relevance.operations.attention_core import attention
+from hf_lrp.relevance.operations.attention_core import Core, attention
+from hf_lrp.relevance.operations.attention_pairs import Pairs, attention_pairs
 from hf_lrp.relevance.operations.joins import residual, sum_of
 from hf_lrp.relevance.operations.linear_maps import convolution, gated, linear, logit
 from hf_lrp.relevance.operations.norms import layer_norm, rms_norm
 from hf_lrp.relevance.operations.rotation import rotated_linear, rotated_norm
 
 __all__ = [
+    "Core",
+    "Pairs",
     "Rotation",
     "attention",
+    "attention_pairs",
     "convolution",
     "gated",
     "layer_norm",

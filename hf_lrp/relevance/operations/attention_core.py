@@ -163,12 +163,8 @@ def _to_all(rule: Rule, core: Core, relevance: Tensor) -> tuple[Tensor, Tensor, 
 
 def _expand(rule: Rule, core: Core, relevance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The same, with intermediate tensors over all pairs of queries and keys."""
-    query, key, value, weights, slope, own_step, *_ = core
-    # v - o from differences to the value with the largest weight: exact also where that weight is almost 1
-    top = weights.argmax(-1, keepdim=True).expand(-1, -1, value.shape[-1])
-    offset = value.transpose(1, 2).unsqueeze(1) - value.gather(1, top).unsqueeze(-1)  # [heads, q, d, k]
-    steep = weights if slope is None else weights * slope
-    gain = offset.sub_(offset @ weights.unsqueeze(-1)).mul_(steep.unsqueeze(2))  # G: [heads, q, d, k]
+    query, key, value, weights, _, own_step, *_ = core
+    gain = gain_of(core)
     of_query = (gain.flatten(1, 2) @ key).view(*gain.shape[:3], -1).mul_(query.unsqueeze(2))  # [heads, q, d, e]
     product = key.unsqueeze(2) * query.unsqueeze(1)  # P: [heads, k, q, e]
     along = product.relu()
@@ -190,6 +186,16 @@ def _expand(rule: Rule, core: Core, relevance: Tensor) -> tuple[Tensor, Tensor, 
     assert to_key is not None
     assert to_value is not None
     return to_query, to_key, to_value
+
+
+def gain_of(core: Core) -> Tensor:
+    """G of `attention`, [heads, q, d, k]."""
+    value, weights = core.value, core.weights
+    # v - o from differences to the value with the largest weight: exact also where that weight is almost 1
+    top = weights.argmax(-1, keepdim=True).expand(-1, -1, value.shape[-1])
+    offset = value.transpose(1, 2).unsqueeze(1) - value.gather(1, top).unsqueeze(-1)
+    steep = weights if core.slope is None else weights * core.slope
+    return offset.sub_(offset @ weights.unsqueeze(-1)).mul_(steep.unsqueeze(2))
 
 
 def _by_key(routed: Tensor, product: Tensor, own_step: bool) -> Tensor:
