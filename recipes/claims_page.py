@@ -1,10 +1,10 @@
-"""Write the tables of docs/claims.md and of the README anew from the results that are kept.
+"""Write the tables of docs/claims.md, docs/claim_details.md and of the README anew from the results that are kept.
 
     python recipes/claims_page.py
 
 Tables stand between `<!-- table NAME -->` and `<!-- end -->`; the rest of a page stays as it is. Names: `findings` (a
 row each), `in short` (three sentences), `models`, `missing`, `one model`, `kinds of models`, `training` (verdicts on
-these claims), `C1` to `C15` (every statement).
+these claims), `C1` to `C15` (every statement). Headings of the details are `C1: ` and the name of the finding.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from study_results import KeptResults
 from hf_lrp.data.files import write_atomically
 
 RECIPES = Path(__file__).parent
-PAGES = (RECIPES.parent / "docs" / "claims.md", RECIPES.parent / "README.md")
+ROOT = RECIPES.parent
+PAGES = (ROOT / "docs" / "claims.md", ROOT / "docs" / "claim_details.md", ROOT / "README.md")
 GROUPS = {"one model": range(1, 8), "kinds of models": range(8, 12), "training": range(12, 16)}
 FINDINGS = {
     "C1": "the source's share falls as generation goes on",
@@ -45,12 +46,12 @@ FINDINGS = {
     "C15": "after the first stage early positions are the most accurate",
 }
 UNITS = {
-    "one model": ("model", "models"),
-    "kinds of models": ("set of models", "sets of models"),
-    "training": ("training", "trainings"),
+    "one model": ("one model", "models"),
+    "kinds of models": ("one set of models", "sets of models"),
+    "training": ("one training", "trainings"),
 }
 WIDTH = 118  # of lines of text
-DETAILS = ""  # the page that has every statement: this one
+DETAILS = "claim_details.md"  # the page that has every statement
 SHORT = {"holds": "holds", "does not hold": "**no**", "not decided": "open"}
 _TABLE = re.compile(r"(<!-- table ([^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -101,10 +102,9 @@ class Page:
         rows = []
         for name, counts in self._counts().items():
             unit = next(unit for unit, numbers in GROUPS.items() if int(name[1:]) in numbers)
-            checked_on = _number(counts.total(), *UNITS[unit])
-            said = (f"[{_capital(FINDINGS[name])}]({DETAILS}#{name.lower()})", _in_words(counts), checked_on)
-            rows.append((name, *said))
-        return _markdown(("", "finding of the paper", "verdict", "checked on"), rows)
+            link = f"[{name}]({DETAILS}#{_anchor(heading(name))})"
+            rows.append((f"{link} {_capital(FINDINGS[name])}", _in_words(counts, *UNITS[unit])))
+        return _markdown(("finding of the paper", "here"), rows)
 
     def _in_short(self) -> str:
         """Three sentences: the findings that hold in most cases, those that do not, and the others."""
@@ -123,29 +123,25 @@ class Page:
         return "\n".join(textwrap.fill(sentence, WIDTH, subsequent_indent="  ") for sentence in said) + "\n"
 
     def _verdicts(self, names: Sequence[str]) -> str:
-        """A row per claim, a column for each thing that it was checked on."""
+        """A row for each thing that was checked, a column per claim."""
         parts = [part for part in self._parts if any(name in part.claims for name in names)]
         if not parts:
             return f"There are no results for {names[0]} to {names[-1]}."
         rows = []
-        for name in names:
-            found = [part.claims.get(name) for part in parts]
-            text = next((claim.text for claim in found if claim), "")
-            rows.append((f"{name} {text}", *("" if claim is None else SHORT[claim.verdict] for claim in found)))
-        return _markdown(("claim", *(part.title for part in parts)), rows)
+        for part in parts:
+            found = [part.claims.get(name) for name in names]
+            rows.append((part.title, *("" if claim is None else SHORT[claim.verdict] for claim in found)))
+        return _markdown(("checked on", *(f"[{name}](#{_anchor(heading(name))})" for name in names)), rows)
 
     def _claim(self, name: str) -> str:
-        """A row per statement and thing that it was checked on."""
+        """A row for each thing that was checked, and below it one per statement."""
         rows = []
         for part in self._parts:
             if name in part.claims:
                 claim = part.claims[name]
-                first = f"{part.title}: {SHORT[claim.verdict]}"
-                for number, statement in enumerate(claim.statements):
-                    rows.append((first if number == 0 else "", *_cells(statement)))
-        if not rows:
-            return "There are no results."
-        return _markdown(("checked on", "statement", "measured", "wanted", "verdict"), rows)
+                rows.append((f"**{part.title}**", "", SHORT[claim.verdict]))
+                rows += [_cells(statement) for statement in claim.statements]
+        return _markdown(("statement", "measured", "verdict"), rows) if rows else "There are no results."
 
     def _models(self) -> str:
         header = ("model", "updates", "BLEU", "chrF", "of sentences", "held-out loss", "held-out risk", "converged")
@@ -164,18 +160,24 @@ class Page:
         return _markdown(("corpus", "no results of"), rows) if rows else "Nothing is missing."
 
 
-def _in_words(counts: Counter[str]) -> str:
-    """`holds in 5 of 6, no in 1`; the verdict alone where there is one case, or all agree."""
+def heading(name: str) -> str:
+    """A claim's heading on the page of details."""
+    return f"{name}: {FINDINGS[name]}"
+
+
+def _anchor(text: str) -> str:
+    """Where a heading is found: what Markdown makes of it."""
+    return re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", text).lower())
+
+
+def _in_words(counts: Counter[str], one: str, several: str) -> str:
+    """`holds in 5 of 6 models, no in 1`; `no (1 model)`, `holds in all 6 models` where there is one verdict."""
     if counts.total() == 1:
-        return SHORT[next(iter(counts))]
+        return f"{SHORT[next(iter(counts))]} ({one})"
     if len(counts) == 1:
-        return f"{SHORT[next(iter(counts))]} in all {counts.total()}"
+        return f"{SHORT[next(iter(counts))]} in all {counts.total()} {several}"
     said = [f"{word} in {counts[verdict]}" for verdict, word in SHORT.items() if counts[verdict]]
-    return f"{said[0]} of {counts.total()}, {', '.join(said[1:])}"
-
-
-def _number(count: int, one: str, several: str) -> str:
-    return f"{count} {one if count == 1 else several}"
+    return f"{said[0]} of {counts.total()} {several}, {', '.join(said[1:])}"
 
 
 def _capital(text: str) -> str:
@@ -187,11 +189,11 @@ def _cells(statement: Statement) -> tuple[str, ...]:
     measured = ""
     if math.isfinite(value):
         count = f"{sentences} sentences" + (f", {seeds} seeds" if seeds > 1 else "")
-        measured = f"{value:+.4f} [{low:+.4f}, {high:+.4f}], {count}"
+        measured = f"{value:+.4f} [{low:+.4f}, {high:+.4f}], {count}; "
     verdict = SHORT[statement.verdict]
     if statement.verdict == "not decided":
         verdict += f": {statement.reason}"
-    return statement.text, measured, str(statement.wanted), verdict
+    return statement.text, f"{measured}wanted: {statement.wanted}", verdict
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
