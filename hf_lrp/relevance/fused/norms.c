@@ -89,6 +89,7 @@ typedef struct {
     double *ends;         /* [places + 1, 3, STEPS] */
     double *share, *back; /* [d, STEPS] */
     double *lower, *upper; /* roots, by output */
+    int32_t *from, *to;   /* places of these */
     Output *outputs;
     uint32_t *keys, *other_keys;
     int32_t *order, *other_order, *place;
@@ -102,7 +103,7 @@ static long power_of_two(long d) {
 }
 
 /* Doubles of memory that layer_norm() works in. */
-long layer_norm_memory(long d) { return power_of_two(d) + (d + 1) * (2 + 3 * STEPS) + d * (2 * STEPS + 2 + 8 + 5); }
+long layer_norm_memory(long d) { return power_of_two(d) + (d + 1) * (2 + 3 * STEPS) + d * (2 * STEPS + 2 + 8 + 7); }
 
 static Norm carve(double *memory, long d) {
     Norm m = {.d = d, .padded = power_of_two(d)};
@@ -119,7 +120,9 @@ static Norm carve(double *memory, long d) {
     m.other_keys = (uint32_t *)memory, memory += d;
     m.order = (int32_t *)memory, memory += d;
     m.other_order = (int32_t *)memory, memory += d;
-    m.place = (int32_t *)memory;
+    m.place = (int32_t *)memory, memory += d;
+    m.from = (int32_t *)memory, memory += d;
+    m.to = (int32_t *)memory;
     return m;
 }
 
@@ -168,14 +171,12 @@ static void roots(Output *o, double *lower, double *upper) {
     *lower = one < other ? one : other, *upper = one < other ? other : one;
 }
 
-/* to[j] = the number of v below bound[j], for the field `to` of all outputs */
-#define COUNT_BELOW(m, bound, field) \
-    for (long j = 0; j < (m)->d; j++) (m)->outputs[j].field = 0; \
-    for (long half = (m)->padded / 2; half > 0; half /= 2) \
-        for (long j = 0; j < (m)->d; j++) { \
-            Output *o = (m)->outputs + j; \
-            o->field += (m)->v[o->field + half - 1] < (bound)[j] ? (int32_t)half : 0; \
-        }
+/* below[j] = the number of v below bound[j]: a search in all at a time, whose steps have no branches to guess. */
+static void count_below(const Norm *m, const double *bound, int32_t *below) {
+    memset(below, 0, (size_t)m->d * sizeof(int32_t));
+    for (long half = m->padded / 2; half > 0; half /= 2)
+        for (long j = 0; j < m->d; j++) below[j] += (int32_t)half & -(int32_t)(m->v[below[j] + half - 1] < bound[j]);
+}
 
 /* The normaliser of output j, and how its relevance is to be sent. */
 static void normalise(Norm *m, long j, double own) {
@@ -226,9 +227,12 @@ static void prepare(Norm *m, const float *x, const float *weight, const float *b
                                  .c2 = -gain * sigma * v};
         roots(m->outputs + j, m->lower + j, m->upper + j);
     }
-    COUNT_BELOW(m, m->lower, from)
-    COUNT_BELOW(m, m->upper, to)
-    for (long j = 0; j < d; j++) normalise(m, j, sigma > 0 ? weight[j] / sigma * x[j] : 0);
+    count_below(m, m->lower, m->from);
+    count_below(m, m->upper, m->to);
+    for (long j = 0; j < d; j++) {
+        m->outputs[j].from = m->from[j], m->outputs[j].to = m->to[j];
+        normalise(m, j, sigma > 0 ? weight[j] / sigma * x[j] : 0);
+    }
 }
 
 /* Up to STEPS steps of one token; relevance and received: [steps, d]. */
