@@ -35,6 +35,7 @@ from hf_lrp.pictures.figures import draw
 from hf_lrp.pictures.look import printed_look
 from hf_lrp.results.intervals import Estimate
 from hf_lrp.results.spans import Span
+from hf_lrp.results.used_method import UsedMethod
 
 ENGLISH = ["▁He", "▁for", "got", "▁his", "▁umbrella", "▁in", "▁the", "▁red", "▁car", ".", "</s>"]
 FRENCH = ["▁Il", "▁a", "▁oublié", "▁son", "▁para", "pluie", "▁dans", "▁la", "▁voiture", "▁rouge", ".", "</s>"]
@@ -65,7 +66,7 @@ def make_result(source: Sequence[str], target: Sequence[str], seed: int = 0, **c
         "start_token": "exclude",
         "prefix": "reference",
         "predict": "top1",
-        "rule": "AlphaBeta(alpha=1.0, beta=0.0)",
+        "method": UsedMethod("LRP", {"rule": "AlphaBeta(alpha=1.0, beta=0.0)"}),
         "model": "made-up/en-fr",
         "dtype": "float32",
         "source_words": group_words(source, [token == "</s>" for token in source]),

@@ -12,6 +12,7 @@ from hf_lrp.corpus.run_comparison import MeasuredRun, shared_prefixes
 from hf_lrp.models.words import group_words, looks_special
 from hf_lrp.results.contributions import Contributions
 from hf_lrp.results.spans import Span
+from hf_lrp.results.used_method import UsedMethod
 
 if TYPE_CHECKING:
     from hf_lrp.corpus.run import Sentence
@@ -91,7 +92,7 @@ def as_contributions(sentence: Sentence, run: MeasuredRun) -> Contributions:
         start_token="exclude",
         prefix=sentence.prefix,
         predict=manifest["predict"],
-        rule=manifest["rule"],
+        method=UsedMethod("LRP", {"rule": manifest["rule"]}),
         model=run.label,
         dtype="float32",
         spans={name: Span((name,), torch.from_numpy(np.array(s))[:, None]) for name, s in sentence.spans.items()},

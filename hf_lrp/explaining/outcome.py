@@ -15,6 +15,7 @@ from hf_lrp.kinds.kind import Parted
 from hf_lrp.models.words import group_words
 from hf_lrp.results.contrasted import Contrasted
 from hf_lrp.results.contributions import Contributions
+from hf_lrp.results.used_method import UsedMethod
 
 # Raw shares of the paper's rule sum to 1 within this; results that do not say so in their notes.
 CONSERVATION = 1e-5
@@ -79,7 +80,7 @@ def as_contributions(
         start_token=settings.start_token,
         prefix=kind,
         predict=settings.predict if isinstance(settings.predict, str) else "contrastive" if contrastive else "ids",
-        rule=str(settings.rule),
+        method=UsedMethod("LRP", {"rule": str(settings.rule)}),
         model=call.model.config.name_or_path or type(call.model).__name__,
         dtype=str(source.dtype).removeprefix("torch."),
         notes=(*notes, *parted.notes),

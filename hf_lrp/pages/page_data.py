@@ -160,13 +160,16 @@ def _result(c: Contributions, levels: dict[str, Contributions], usual: Usual | N
         described["word"] = _word_level(c, levels["word"], unusual)
     others = c.is_written.count(False)
     about = {
-        "rule": c.rule,
+        "method": str(c.method),
         "prefix": c.prefix,
         "explained": c.predict,
         "start token": c.start_token,
-        "propagated in": c.dtype,
-        "conservation error": f"{c.conservation_error:.1g}",
+        "computed in": c.dtype,
     }
+    if not math.isnan(c.conservation_error):
+        about["conservation error"] = f"{c.conservation_error:.1g}"
+    if not c.sums_to_one:
+        about["shares"] = "of both signs; their sizes sum to 1"
     marked = f"at {others} of {len(c)} steps the explained {c.level} is not the written one"
     return {
         "model": short_name(c.model),

@@ -33,7 +33,7 @@ def plot_contributions(contributions: Contributions, place: Place) -> Figure | S
     """
     c = contributions
     name = f"{visible(short_name(c.model))}: {describe_mean(c.mean()['source_total'])}"
-    about = f"{visible(c.rule)}, prefix: {c.prefix}, predicted: {c.predict}"
+    about = f"{visible(str(c.method))}, prefix: {c.prefix}, predicted: {c.predict}"
     sheet = Sheet(
         blocks=_blocks(c, _parts(c), c.source.double().numpy(), c.target.double().numpy()),
         rows=c.row_labels,

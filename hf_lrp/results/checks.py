@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from hf_lrp.results.used_method import UsedMethod
+
 if TYPE_CHECKING:
     from hf_lrp.results.contributions import Contributions
 
-FLOATS = ("source", "target", "start", "logits", "log_probability")
+FLOATS = ("source", "target", "start", "logits", "log_probability", "scale")
 IDS = ("source_ids", "target_ids", "predicted_ids")
 CHOICES = {
     "start_token": ("exclude", "keep"),
@@ -42,6 +44,8 @@ def check_descriptions(c: Contributions) -> None:
         words = getattr(c, name)
         if words[0] != 0 or any(b - a not in (0, 1) for a, b in pairwise(words)):
             raise ValueError(f"{name} must start at 0 and grow by 0 or 1 from token to token, got {words}.")
+    if not isinstance(c.method, UsedMethod):
+        raise ValueError(f"method must be a UsedMethod, a name with settings, got {type(c.method).__name__}.")
     for name, choices in CHOICES.items():
         if getattr(c, name) not in choices:
             raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(c, name)!r}.")
@@ -50,7 +54,7 @@ def check_descriptions(c: Contributions) -> None:
 def check_tensors(c: Contributions) -> None:
     """Tensors have the shapes and kinds that the tokens ask for, and no token contributes before it is written."""
     steps, written, positions = len(c.steps), len(c.target_tokens), len(c.source_tokens)
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("start", "logits", "log_probability"), (steps,))
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("start", "logits", "log_probability", "scale"), (steps,))
     shapes |= {"source": (steps, positions), "target": (steps, written)}
     shapes |= {"source_ids": (positions,), "target_ids": (written,)}
     shapes["predicted_ids"] = (steps, 2) if c.predicted_ids.ndim == 2 else (steps,)

@@ -1,4 +1,4 @@
-"""Two results of the same source side by side: other prefixes, models, targets or rules, and their difference."""
+"""Two results of the same source side by side: other prefixes, models, targets or methods, and their difference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hf_lrp.pictures.panels import Place
     from hf_lrp.results.contributions import Contributions
 
-_NAMING = ("model", "prefix", "predict", "rule")  # what tells two results apart, besides their targets
+_NAMING = ("model", "prefix", "predict", "method")  # what tells two results apart, besides their targets
 _QUANTITIES = ("source_total", "target_total", "source_entropy", "target_entropy", "probability", "log_probability")
 
 
@@ -156,7 +156,7 @@ class Comparison(Plotted, Paged):
 
     @staticmethod
     def _describe(c: Contributions, differing: Sequence[str], name_of: Callable[[str], str]) -> str:
-        values = (name_of(getattr(c, name)) if name == "model" else getattr(c, name) for name in differing)
+        values = (name_of(getattr(c, name)) if name == "model" else str(getattr(c, name)) for name in differing)
         return visible(", ".join(values))
 
     def _require_same_target(self) -> None:

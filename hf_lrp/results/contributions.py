@@ -16,10 +16,13 @@ from hf_lrp.models.words import display_tokens, plain_tokens
 from hf_lrp.results import quantities
 from hf_lrp.results.checks import FLOATS, IDS, check_descriptions, check_tensors
 from hf_lrp.results.contrasted import Contrasted
+from hf_lrp.results.inside import Inside, check_inside
 from hf_lrp.results.paged import Paged
 from hf_lrp.results.plotted import Plotted
-from hf_lrp.results.spans import Span, check_spans, from_fields, to_fields
+from hf_lrp.results.shares import RawValues, kept_without_start, raw_values
+from hf_lrp.results.spans import Span, check_spans
 from hf_lrp.results.steps import Step
+from hf_lrp.results.used_method import UsedMethod
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
@@ -65,13 +68,14 @@ class Contributions(Plotted, Paged):
         predicted_ids: `[T]`, or `[T, 2]` for a contrastive pair.
         source_words: S indices: which word each token belongs to; starts at 0 and never decreases.
         target_words: N indices, likewise.
-        conservation_error: largest |sum - 1| of the raw shares as propagation returned them.
+        conservation_error: largest |sum - 1| of the raw shares as propagation returned them; nan for methods whose own
+            values sum to nothing in particular.
         start_token: `"exclude"` where source and target sum to 1, `"keep"` where `start` has a part in it.
         prefix: `"reference"`, `"model"` or `"random"`.
         predict: `"top1"`, `"target"`, `"ids"` or `"contrastive"`.
-        rule: the redistribution rule, as text.
+        method: what made it: a name, such as `LRP`, and settings (see `UsedMethod`).
         model: the model's name.
-        dtype: what propagation ran in, for example `"float32"`.
+        dtype: what was computed in, for example `"float32"`.
         notes: what a reader should know, for example that half-precision weights were propagated in float32.
         level: `"token"`, or `"word"` after `merge_subwords`.
         start_tokens: the decoder start token and what was forced after it, such as the target language; their
@@ -81,6 +85,12 @@ class Contributions(Plotted, Paged):
             their tokens and raw shares (see `Span`); `start` is their sum.
         contrasted: by step the two words that were asked about, `word` and `other`, with a `note` on the pieces at
             which they part, which `predicted_tokens` has; empty where no words were asked about.
+        sums_to_one: whether the shares of a step sum to 1, the start's among them where it is kept. Otherwise they are
+            of both signs, and their sizes sum to 1: of methods whose values are no parts of a whole. Totals and
+            entropies are then those of sizes.
+        scale: `[T]`, what the method's own values were divided by to become shares; 1 where they were shares before.
+            `raw` has the values themselves; nan at words whose pieces have different scales.
+        inside: what was kept of the model's inside, by layer and head, if that was asked for.
     """
 
     source: Tensor
@@ -100,7 +110,7 @@ class Contributions(Plotted, Paged):
     start_token: str
     prefix: str
     predict: str
-    rule: str
+    method: UsedMethod
     model: str
     dtype: str
     notes: tuple[str, ...] = ()
@@ -109,6 +119,9 @@ class Contributions(Plotted, Paged):
     steps: tuple[int, ...] = ()
     spans: Mapping[str, Span] = field(default_factory=dict)
     contrasted: tuple[Contrasted, ...] = ()
+    sums_to_one: bool = True
+    scale: Tensor = None  # type: ignore[assignment]  # ones of what `start` is
+    inside: Inside | None = None
 
     def __post_init__(self) -> None:
         for name in _TUPLES:
@@ -116,6 +129,8 @@ class Contributions(Plotted, Paged):
         object.__setattr__(self, "contrasted", tuple(Contrasted(*each) for each in self.contrasted))
         if not self.steps:
             object.__setattr__(self, "steps", tuple(range(1, len(self.target_tokens) + 1)))
+        if self.scale is None and isinstance(self.start, Tensor):
+            object.__setattr__(self, "scale", torch.ones_like(self.start))
         for name in (*FLOATS, *IDS):
             value = getattr(self, name)
             if not isinstance(value, Tensor):
@@ -125,6 +140,7 @@ class Contributions(Plotted, Paged):
             object.__setattr__(self, name, kept)
         object.__setattr__(self, "spans", dict(self.spans))
         check_spans(self.spans, len(self.steps))
+        check_inside(self.inside, len(self.steps))
         check_descriptions(self)
         check_tensors(self)
 
@@ -177,8 +193,10 @@ class Contributions(Plotted, Paged):
         predicted = tuple(self.predicted_tokens[i] for i in chosen)
         spans = {name: span.at(chosen) for name, span in self.spans.items()}
         numbers = tuple(self.steps[i] for i in chosen)
+        inside = self.inside and self.inside.at(chosen)
         words = tuple(self.contrasted[i] for i in chosen) if self.contrasted else ()
-        return replace(self, **tensors, predicted_tokens=predicted, steps=numbers, spans=spans, contrasted=words)
+        chosen_parts = {"spans": spans, "inside": inside, "contrasted": words}
+        return replace(self, **tensors, predicted_tokens=predicted, steps=numbers, **chosen_parts)
 
     @property
     def known(self) -> Tensor:
@@ -205,30 +223,45 @@ class Contributions(Plotted, Paged):
     @property
     def source_total(self) -> Tensor:
         """R_t(source), `[T]`: the share of the whole source in each prediction."""
-        return quantities.source_total(self.source)
+        return quantities.source_total(self._counted(self.source))
 
     @property
     def target_total(self) -> Tensor:
         """R_t(target), `[T]`: the share of the whole prefix in each prediction."""
-        return quantities.target_total(self.target)
+        return quantities.target_total(self._counted(self.target))
 
     @property
     def source_entropy(self) -> Tensor:
         """Entropy in nats of R_t(x_i) / R_t(source), `[T]`; nan at steps where a share is negative."""
-        return quantities.source_entropy(self.source)
+        return quantities.source_entropy(self._counted(self.source))
 
     @property
     def target_entropy(self) -> Tensor:
         """Entropy in nats of R_t(y_j) / R_t(target), `[T]`; nan where there is no prefix, or as for the source."""
-        return quantities.target_entropy(self.target)
+        return quantities.target_entropy(self._counted(self.target))
+
+    def _counted(self, shares: Tensor) -> Tensor:
+        """Shares as totals and entropies count them."""
+        return shares if self.sums_to_one else shares.abs()
+
+    @property
+    def raw(self) -> RawValues:
+        """The method's own values before they became shares, of source, target, start and spans.
+
+        Raises:
+            ValueError: words were merged whose pieces have different scales.
+        """
+        return raw_values(self)
 
     @property
     def part_totals(self) -> dict[str, Tensor]:
-        """Raw shares of all that the model reads, by name, `[T]` each; they sum to 1, whatever `start_token` is.
+        """Shares of all that the model reads, by name, `[T]` each; they sum to 1, whatever `start_token` is.
 
         The parts are the spans of a prompt in order, or `"start"` where there are none; then `"source"`, `"target"`.
+        Where shares have signs (`sums_to_one` is False), those of source and target are sizes, the others sums.
         """
-        kept = 1 - self.start if self.start_token == "exclude" else torch.ones_like(self.start)
+        left_out = self.start_token == "exclude"
+        kept = kept_without_start(self.start, sums_to_one=self.sums_to_one) if left_out else 1
         before = {name: span.total for name, span in self.spans.items()} or {"start": self.start}
         return before | {"source": self.source_total * kept, "target": self.target_total * kept}
 
@@ -287,14 +320,14 @@ class Contributions(Plotted, Paged):
         source and target together still sum to 1 where they did. A word's later pieces are predicted from
         its earlier ones: their share stands on the diagonal of `target`. Probabilities are multiplied, logits
         and start shares averaged, pieces joined without their markers. Totals and entropies are those of the words'
-        shares.
+        shares. `inside` is left out.
         """
         from hf_lrp.results.merging import merge_subwords
 
         return merge_subwords(self)
 
     def compare(self, other: Contributions) -> Comparison:
-        """This result beside another one of the same source: another prefix, model, target or rule.
+        """This result beside another one of the same source: another prefix, model, target or method.
 
         Raises:
             ValueError: the two do not belong together: they have other sources, levels or kinds of shares.
@@ -325,7 +358,9 @@ class Contributions(Plotted, Paged):
         derived = ("probability", "source_total", "target_total", "source_entropy", "target_entropy")
         names = [*(field.name for field in fields(self)), *derived]
         spans = {name: {"tokens": list(s.tokens), "shares": _plain(s.shares)} for name, s in self.spans.items()}
-        return {name: _plain(getattr(self, name)) for name in names if name != "spans"} | {"spans": spans}
+        inside = self.inside and {name: _plain(tensor) for name, tensor in self.inside.tensors.items()}
+        own = {"method": self.method.to_plain(), "spans": spans, "inside": inside}
+        return {name: _plain(getattr(self, name)) for name in names if name not in own} | own
 
     def to_pandas(self) -> DataFrame:
         """One row per step and input token that is known at that step.
@@ -349,12 +384,9 @@ class Contributions(Plotted, Paged):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one safetensors file, which replaces an old one only once all is written."""
-        from hf_lrp.results.saving import save_fields
+        from hf_lrp.results.saving import save_fields, to_fields
 
-        tensors = {name: getattr(self, name) for name in (*FLOATS, *IDS)}
-        described = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in tensors}
-        shares, described["spans"] = to_fields(self.spans)
-        save_fields(path, tensors | shares, described)
+        save_fields(path, *to_fields(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Contributions:
@@ -364,7 +396,7 @@ class Contributions(Plotted, Paged):
             FileNotFoundError: there is no such file.
             ValueError: the file is damaged, is something else, or was written by another version of the format.
         """
-        from hf_lrp.results.saving import load_fields
+        from hf_lrp.results.saving import from_fields, load_fields
 
         values = load_fields(path)
         try:

@@ -46,9 +46,18 @@ def merge_subwords(c: Contributions) -> Contributions:
         target_words=tuple(range(len(rows))),
         spans={name: span.at(mean) for name, span in c.spans.items()},
         contrasted=tuple(c.contrasted[i] for i in first_row) if c.contrasted else (),
+        scale=_common(c.scale, rows, mean),
+        inside=None,
         level="word",
         steps=(),
     )
+
+
+def _common(scale: Tensor, rows: Tensor, mean: Tensor) -> Tensor:
+    """`[W]`, the scale that all pieces of a word have; nan where they have not the same."""
+    means = mean @ scale.double()
+    same = ((scale.double() - rows.T @ means) ** 2 @ rows.T) == 0
+    return means.where(same, torch.nan).to(scale.dtype)
 
 
 def _membership(words: Sequence[int]) -> Tensor:

@@ -1,4 +1,8 @@
-"""Files of contributions: one safetensors file with a description as JSON and a checksum in its header."""
+"""Files of contributions: one safetensors file with a description as JSON and a checksum in its header.
+
+Tensors are called what the fields are called; those of prompts' parts `spans/NAME`, of the inside `inside/NAME`. All
+other fields stand in the description.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,46 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from hf_lrp.data.files import write_atomically
+from hf_lrp.results.checks import FLOATS, IDS
+from hf_lrp.results.inside import Inside
+from hf_lrp.results.spans import Span
+from hf_lrp.results.used_method import UsedMethod
+
+if TYPE_CHECKING:
+    from hf_lrp.results.contributions import Contributions
 
 FILE_FORMAT = "hf_lrp.contributions"
-FILE_VERSION = 3  # 2: with probabilities in place of their logarithms; 1: without the numbers of the steps
+FILE_VERSION = 4
+_AGAIN = "compute and save it again, with explain(...).save(path) or `hf-lrp explain ... --save path`"
+_SPAN, _INSIDE = "spans/", "inside/"
+
+
+def to_fields(c: Contributions) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors of a result by name, and all else as JSON knows it."""
+    tensors = {name: getattr(c, name) for name in (*FLOATS, *IDS)}
+    described = {field.name: getattr(c, field.name) for field in fields(c) if field.name not in tensors}
+    described |= {"spans": {name: span.tokens for name, span in c.spans.items()}, "method": c.method.to_plain()}
+    del described["inside"]
+    kept = {} if c.inside is None else c.inside.tensors
+    tensors |= {f"{_SPAN}{name}": span.shares for name, span in c.spans.items()}
+    return tensors | {f"{_INSIDE}{name}": tensor for name, tensor in kept.items()}, described
+
+
+def from_fields(values: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a result, from what `to_fields` gave."""
+    spans = {name: Span(tuple(tokens), values[f"{_SPAN}{name}"]) for name, tokens in values["spans"].items()}
+    inside = {name.removeprefix(_INSIDE): values[name] for name in values if name.startswith(_INSIDE)}
+    rest = {name: value for name, value in values.items() if not name.startswith((_SPAN, _INSIDE))}
+    own = {"spans": spans, "method": UsedMethod(**values["method"]), "inside": Inside(inside) if inside else None}
+    return rest | own
 
 
 def save_fields(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> None:
@@ -37,7 +71,7 @@ def load_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
     tensors, metadata = _read(Path(path))
     version, text = metadata.get("version", ""), metadata.get("description", "")
     if version.isdecimal() and int(version) != FILE_VERSION:
-        remedy = "upgrade it: pip install -U hf-lrp" if int(version) > FILE_VERSION else "compute and save it again"
+        remedy = "upgrade it: pip install -U hf-lrp" if int(version) > FILE_VERSION else _AGAIN
         raise ValueError(f"{path} has format version {version}, this hf_lrp reads version {FILE_VERSION}; {remedy}.")
     if not version.isdecimal() or metadata.get("sha256") != _checksum(tensors, text):
         raise ValueError(f"{path} is damaged: its checksum does not match; copy it again, or compute and save again.")

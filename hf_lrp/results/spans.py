@@ -60,16 +60,3 @@ def check_spans(spans: Mapping[str, Any], steps: int) -> None:
             raise ValueError(
                 f"spans[{name!r}] must have shares [{steps}, {len(span.tokens)}], got {list(span.shares.shape)}."
             )
-
-
-def to_fields(spans: Mapping[str, Span]) -> tuple[dict[str, Tensor], dict[str, tuple[str, ...]]]:
-    """Tensors and tokens by name, for files."""
-    tensors = {f"spans/{name}": span.shares for name, span in spans.items()}
-    return tensors, {name: span.tokens for name, span in spans.items()}
-
-
-def from_fields(values: dict[str, Any]) -> dict[str, Any]:
-    """What a file holds, with the spans put together."""
-    tokens = values.pop("spans", {})
-    spans = {name: Span(tuple(pieces), values.pop(f"spans/{name}")) for name, pieces in tokens.items()}
-    return {**values, "spans": spans}

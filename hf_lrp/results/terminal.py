@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -32,12 +33,17 @@ def summarize(contributions: Contributions) -> list[str]:
     others = c.is_written.count(False)
     lines = [
         f"{c.model}: {len(c.source_tokens)} source {c.level}s, {steps}, {mean}",
-        f"rule {c.rule}, prefix {c.prefix}, predict {c.predict}, start token {c.start_token}, {c.dtype}, "
-        f"conservation error {c.conservation_error:.1g}",
+        f"{c.method}, prefix {c.prefix}, predict {c.predict}, start token {c.start_token}, {c.dtype}, {_sum(c)}",
         *(f"note: {note}" for note in (*c.notes, *(each.note for each in c.contrasted if each.note))),
         *([f"≠: at {others} of {len(c)} steps the explained token is not the written one"] if others else []),
     ]
     return [visible(line) for line in lines]
+
+
+def _sum(c: Contributions) -> str:
+    if math.isnan(c.conservation_error):
+        return "shares sum to 1" if c.sums_to_one else "shares of both signs whose sizes sum to 1"
+    return f"conservation error {c.conservation_error:.1g}"
 
 
 def plain_table(contributions: Contributions) -> str:

@@ -305,7 +305,7 @@ class TestPredict:
 def test_other_rules_conserve(model, tokenizer, rule):
     c = explain_one(model, tokenizer, SOURCES[0], TARGETS[0], rule=rule)
     assert c.conservation_error <= 1e-5
-    assert c.rule == str(rule)
+    assert str(c.method) == f"LRP(rule={rule})"
 
 
 def test_growing_relevance_is_reported(tokenizer):

@@ -7,6 +7,7 @@ from example_contributions import make_contributions
 from page_reader import Page, explorer_json, hash_of, read_page
 
 from hf_lrp.pages.page import render_page
+from hf_lrp.results.used_method import UsedMethod
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -22,7 +23,7 @@ HOSTILE = (
 
 
 def test_texts_of_users_stay_data():
-    c = make_contributions(HOSTILE, HOSTILE, model="<b>m", rule="<i>", notes=("<u>",))
+    c = make_contributions(HOSTILE, HOSTILE, model="<b>m", method=UsedMethod("<i>"), notes=("<u>",))
     pages = [c.to_html(), render_page([c], title="<s>t"), c.compare(c).to_html()]
     frame = Page(c._repr_html_())
     assert [tag for tag, *_ in frame.elements] == ["iframe"]
@@ -78,7 +79,7 @@ def test_a_notebook_gets_the_same_page_in_a_sandboxed_frame():
 
 def test_no_control_or_direction_character_reaches_the_page():
     evil = "a\x1b[2Jb\u202ec\nd"
-    changes = dict(model=evil, rule=evil, notes=(evil,), dtype=evil, start_tokens=(evil,))
+    changes = dict(model=evil, method=UsedMethod(evil), notes=(evil,), dtype=evil, start_tokens=(evil,))
     page = make_contributions((evil, "</s>"), (evil, "</s>"), **changes).to_html()
     assert not {"\x1b", "\u202e"} & set(page)
     assert "\\u202e" not in explorer_json(page).replace("\\\\u202e", "")  # nor as an escape that JSON reads back

@@ -38,7 +38,7 @@ def test_tensors_are_ordinary_and_take_part_in_autograd(mode):
         made = make_contributions()
         contributions = make_contributions(source=made.source * 1, logits=made.logits + 0)
     tensors = [value for value in vars(contributions).values() if isinstance(value, torch.Tensor)]
-    assert len(tensors) == 8
+    assert len(tensors) == 9
     assert not any(tensor.is_inference() or tensor.requires_grad for tensor in tensors)
     weights = torch.ones(5, requires_grad=True)
     (contributions.source @ weights).sum().backward()

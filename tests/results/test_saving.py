@@ -51,7 +51,7 @@ def test_a_file_is_safetensors_with_a_description(tmp_path):
     make_contributions().merge_subwords().save(path)
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata()
-    assert (metadata["format"], metadata["version"]) == (FILE_FORMAT, "3")
+    assert (metadata["format"], metadata["version"]) == (FILE_FORMAT, "4")
     assert json.loads(metadata["description"])["level"] == "word"
     assert load_file(path)["source"].shape == (5, 4)
 
@@ -91,12 +91,12 @@ def test_a_models_file_is_refused(tmp_path):
         Contributions.load(path)
 
 
-@pytest.mark.parametrize(("version", "remedy"), [("2", "compute and save it again"), ("4", "upgrade it: pip")])
+@pytest.mark.parametrize(("version", "remedy"), [("2", "compute and save it again"), ("5", "upgrade it: pip")])
 def test_other_versions_of_the_format_are_refused(tmp_path, version, remedy):
     path = tmp_path / "a.safetensors"
     make_contributions().save(path)
-    path.write_bytes(path.read_bytes().replace(b'"version":"3"', f'"version":"{version}"'.encode()))
-    with pytest.raises(ValueError, match=rf"a\.safetensors has format version {version}, .* version 3; {remedy}"):
+    path.write_bytes(path.read_bytes().replace(b'"version":"4"', f'"version":"{version}"'.encode()))
+    with pytest.raises(ValueError, match=rf"a\.safetensors has format version {version}, .* version 4; {remedy}"):
         Contributions.load(path)
 
 

@@ -9,6 +9,8 @@ from example_contributions import make_contributions
 from rich.cells import cell_len
 from rich.console import Console
 
+from hf_lrp.results.used_method import UsedMethod
+
 CHINESE = ("▁", "我们", "看", "书", "。", "</s>")
 
 
@@ -116,7 +118,7 @@ def test_labels_are_cut_where_they_do_not_fit(token, shown):
 
 def test_no_control_or_direction_character_reaches_the_terminal():
     evil = "a\x1b[2Jb\u202ec\nd"
-    changes = dict(model=evil, rule=evil, notes=(evil,), dtype=evil, start_tokens=(evil,))
+    changes = dict(model=evil, method=UsedMethod(evil), notes=(evil,), dtype=evil, start_tokens=(evil,))
     contributions = make_contributions((evil, "</s>"), (evil, "</s>"), **changes)
     for text in (str(contributions), rendered(contributions, 300)):
         assert not {"\x1b", "\u202e"} & set(text)

@@ -7,6 +7,7 @@ import torch
 
 from hf_lrp.models.words import group_words
 from hf_lrp.results.contributions import Contributions
+from hf_lrp.results.used_method import UsedMethod
 
 ENGLISH = ("▁The", "▁cat", "▁sleep", "s", "</s>")
 FRENCH = ("▁Le", "▁chat", "▁dor", "t", ".", "</s>")
@@ -39,7 +40,7 @@ def make_contributions(
         "start_token": "exclude",
         "prefix": "model",
         "predict": "top1",
-        "rule": "AlphaBeta(alpha=1.0, beta=0.0)",
+        "method": UsedMethod("LRP", {"rule": "AlphaBeta(alpha=1.0, beta=0.0)"}),
         "model": "made-up/en-fr",
         "dtype": "float32",
         "notes": ("float16 weights were propagated in float32",),
