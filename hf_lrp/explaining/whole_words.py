@@ -18,9 +18,8 @@ def contrasted_words(call: Call, source: dict[str, Tensor], case: Case) -> list[
     for parting in case.partings:
         note = parting.note
         if note:
-            ours, theirs = (
-                _log_probability(call, source, case.prefix.prompt, ids, parting.step) for ids in parting.ids
-            )
+            prompt, step = case.prefix.prompt, parting.step
+            ours, theirs = (_log_probability(call, source, prompt, ids, step) for ids in parting.ids)
             note += f" (probability of all pieces from there on: {_chance(ours)} against {_chance(theirs)})"
         found.append(Contrasted(*parting.words, note))
     return found

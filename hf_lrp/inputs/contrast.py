@@ -20,8 +20,8 @@ Encode: TypeAlias = "Callable[[str, int], list[int]]"
 class Parting(NamedTuple):
     """Where a word of a target and the other word part.
 
-    ``words``: both, as they were given; ``step``: from 0; ``ids``: the target, and the target with the other word, each
-    up to the end of the word; they differ from the step on. ``note``: which pieces are compared, and which are not;
+    ``words``: both, as they were given; ``step``: from 0; ``ids``: the target, and the target with the other word, up
+    to the end of the word; they differ from the step on. ``note``: which pieces are compared, and which are not;
     empty where each word is one piece.
     """
 

@@ -83,7 +83,7 @@ class TestWholeWords:
         c = explain(model, tokenizer, SOURCE, self.NEIGHBOURS, predict={"voisins": "voisines"})
         assert c.predicted_tokens == ("ins vs ines",)
         assert c.contrasted[0].note.startswith(
-            "“voisins” and “voisines” share “vois”, and the pieces after it decide: explained is “ins” against “ines” ("
+            "“voisins” and “voisines” share “vois”, and the pieces after it decide: explained is “ins” against “ines”"
         )
 
     def test_a_word_that_goes_on_from_the_other(self, loaded):
@@ -115,7 +115,7 @@ class TestWholeWords:
 
     def test_pairs_of_ids_are_no_words(self, loaded):
         model, _ = loaded
-        c = explain(model, None, [5, 6, 0], [7, 8, 0], predict=[[7, 9], [8, 9], [0, 9]])
+        c = explain(model, None, [5, 6, 0], [7, 8, 0], predict=torch.tensor([[7, 9], [8, 9], [0, 9]]))
         assert c.contrasted == () and c.predict == "contrastive"
 
 
