@@ -277,7 +277,7 @@ class Contributions(Plotted, Paged):
 
     @property
     def labels(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-        """Source, target, predicted tokens as tables show them (see `words.display_tokens`), contrasted words whole."""
+        """Source, target and predicted tokens as tables show them (`words.display_tokens`), or contrasted words."""
         both = display_tokens(self.target_tokens + self.predicted_tokens)
         predicted = both[len(self.target_tokens) :]
         return (

@@ -32,6 +32,7 @@ def test_shares_are_those_of_the_pair_of_ids(loaded):
     pairs = torch.stack([c.target_ids, torch.roll(c.target_ids, 1)], 1)
     pairs[[step - 1 for step in c.steps]] = c.predicted_ids
     whole = explain(model, tokenizer, SOURCE, TARGET, predict=pairs)
+    assert whole.contrasted == () and len(c.contrasted) == 2
     for i, step in enumerate(c.steps):
         torch.testing.assert_close(c.source[i], whole.source[step - 1], rtol=0, atol=2e-6)
         torch.testing.assert_close(c.target[i], whole.target[step - 1], rtol=0, atol=2e-6)
@@ -112,11 +113,6 @@ class TestWholeWords:
         kept = Contributions.load(tmp_path / "c.safetensors")
         assert kept == c and kept.contrasted[1].word == "voisins"
         assert c[1:].row_labels == ("voisins vs amis",) and c.to_dict()["contrasted"][0][:2] == ["homme", "chien"]
-
-    def test_pairs_of_ids_are_no_words(self, loaded):
-        model, _ = loaded
-        c = explain(model, None, [5, 6, 0], [7, 8, 0], predict=torch.tensor([[7, 9], [8, 9], [0, 9]]))
-        assert c.contrasted == () and c.predict == "contrastive"
 
 
 def test_what_the_model_writes_can_be_contrasted(loaded):
