@@ -53,6 +53,29 @@ def test_releases_are_dated() -> None:
     assert all(re.fullmatch(r"\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\)", heading) for heading in released)
 
 
+def advised(path: Path) -> list[str]:
+    """What a file tells its readers to install, by the arguments of `pip install`."""
+    text = re.sub(r'"\s*\n\s*f?r?"', "", path.read_text(encoding="utf-8"))  # strings over several lines
+    return [found.strip() for found in re.findall(r"pip install ([^`\n&#;]+)", text)]
+
+
+def test_messages_name_packages_that_an_index_has() -> None:
+    """The package is on no index, so that pip finds neither it nor its extras."""
+    known = {*lowest_versions(), "gguf", "{package}"}
+    files = sorted((ROOT / "hf_lrp").rglob("*.py"))
+    named = {(path.name, words) for path in files for words in advised(path)}
+    assert len(named) >= 10
+    for file, words in named:
+        packages = re.findall(r"^[\"']?([\w{}-]+)", words)
+        assert packages and set(packages) <= known, f"{file}: pip install {words}"
+
+
+def test_documents_install_from_a_clone() -> None:
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*.md")]:
+        if path.name != "CHANGELOG.md":
+            assert not [words for words in advised(path) if re.search(r"hf.lrp", words)], path.name
+
+
 def exists(path: Path) -> bool:
     """Pages of the gallery are made of results when the site is built."""
     return path.exists() or (path.parent.name == "gallery" and path.with_suffix(".safetensors").exists())

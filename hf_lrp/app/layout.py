@@ -12,7 +12,7 @@ from hf_lrp.app.questions import Question
 if TYPE_CHECKING:
     import gradio
 
-INSTALL = 'The app needs the extra `app`: pip install "hf-lrp[app]".'
+INSTALL = 'The app needs gradio: pip install "gradio>=6.31,<7".'
 SENTENCE = "I would like a cup of coffee, please."
 UNRELATED = "Les enfants jouent dans le jardin.\nNous avons acheté une maison."
 PREFIXES = [

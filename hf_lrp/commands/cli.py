@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import itertools
 import os
+import re
 import signal
 import sys
 import traceback
@@ -38,7 +41,10 @@ _EXIT_INTERRUPTED, _EXIT_BROKEN_PIPE = 128 + signal.SIGINT, 128 + 13  # as shell
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; help and usage errors exit by themselves, with 0 and 2."""
     parser = build_parser()
-    args = parser.parse_args(argv)
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        refuse = parser.error if args.command is None else args.usage_error
+        refuse(f"unrecognized arguments: {' '.join(unknown)}")
     if args.command is None:
         parser.print_help(sys.stderr)
         return _EXIT_USAGE
@@ -65,10 +71,37 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with a command in one line, without all that would be right."""
+    """Says what is wrong with a command in one line, without all that would be right, but with what may be meant."""
+
+    _given: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Remembers what was given, for what is said of mistakes in it."""
+        self._given = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(_EXIT_USAGE, f"{self.prog}: error: {message} (`{self.prog} --help` shows what there is)\n")
+        command = re.match(r"argument COMMAND: invalid choice: '(.*?)'", message)
+        unknown = self._unknown_option()
+        helpful = self.prog
+        if command is not None:
+            meant = difflib.get_close_matches(command[1], COMMANDS, 1)
+            message = f"there is no command {command[1]!r}"
+            message += f": did you mean {meant[0]!r}?" if meant else f"; commands are {', '.join(COMMANDS)}"
+            helpful = f"{self.prog} {meant[0]}" if meant else self.prog
+        elif unknown is not None:  # also where something else is missing for that reason
+            meant = difflib.get_close_matches(unknown, self._option_string_actions, 1)
+            message = f"there is no option {unknown}" + (f": did you mean {meant[0]}?" if meant else "")
+        self.exit(_EXIT_USAGE, f"{self.prog}: error: {message} (`{helpful} --help` shows what there is)\n")
+
+    def _unknown_option(self) -> str | None:
+        """The first argument that is written like an option and is none, nor the beginning of one."""
+        known = self._option_string_actions
+        for argument in itertools.takewhile(lambda each: each != "--", self._given):
+            name = argument.partition("=")[0]
+            if re.match(r"--\w", name) and not any(option.startswith(name) for option in known):
+                return name
+        return None
 
 
 def build_parser() -> argparse.ArgumentParser:

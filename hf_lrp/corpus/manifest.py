@@ -45,7 +45,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
             f"{path} is damaged or not of an evaluation ({reason}): remove it and start the same `hf-lrp analyze` "
             "again, or choose another folder."
         ) from error
-    remedy = f"{'evaluate again' if older else 'upgrade it (pip install -U hf-lrp)'}, or choose another folder"
+    remedy = f"{'evaluate again' if older else 'install a newer hf_lrp'}, or choose another folder"
     raise RunError(f"{path} has format {kind!r} {version}, this hf_lrp reads {FORMAT!r} {VERSION}: {remedy}.")
 
 

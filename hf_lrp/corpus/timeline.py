@@ -93,8 +93,8 @@ class Timeline:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise RunError(f"{path} is damaged ({error}): start the same `hf-lrp timeline` again.") from error
         raise RunError(
-            f"{path} has format {kind!r} {version}, this hf_lrp reads {_FORMAT!r} up to {_VERSION}: upgrade it "
-            "(pip install -U hf-lrp), or write the timeline anew."
+            f"{path} has format {kind!r} {version}, this hf_lrp reads {_FORMAT!r} up to {_VERSION}: install a "
+            "newer hf_lrp, or write the timeline anew."
         )
 
     def save(self, folder: str | Path) -> None:

@@ -71,7 +71,7 @@ def load_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
     tensors, metadata = _read(Path(path))
     version, text = metadata.get("version", ""), metadata.get("description", "")
     if version.isdecimal() and int(version) != FILE_VERSION:
-        remedy = "upgrade it: pip install -U hf-lrp" if int(version) > FILE_VERSION else _AGAIN
+        remedy = "install a newer hf_lrp" if int(version) > FILE_VERSION else _AGAIN
         raise ValueError(f"{path} has format version {version}, this hf_lrp reads version {FILE_VERSION}; {remedy}.")
     if not version.isdecimal() or metadata.get("sha256") != _checksum(tensors, text):
         raise ValueError(f"{path} is damaged: its checksum does not match; copy it again, or compute and save again.")

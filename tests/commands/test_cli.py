@@ -221,6 +221,32 @@ class TestPrefix:
         assert "--pool is for --prefix random" in error
 
 
+class TestMisspelt:
+    """What may have been meant is said, and where the right help is."""
+
+    @pytest.mark.parametrize(
+        ("argv", "command", "message"),
+        [
+            (["explian", "--source", "he"], "explain", "there is no command 'explian': did you mean 'explain'?"),
+            (["zzz"], "", "there is no command 'zzz'; commands are explain, demo, app"),
+            (["--verison"], "", "there is no option --verison: did you mean --version?"),
+            (["explain", "--sorce", "he"], "explain", "there is no option --sorce: did you mean --source?"),
+            (["explain", "--source", "he", "--jsn=-"], "explain", "there is no option --jsn: did you mean --json?"),
+            (["figures", "--otu", "f"], "figures", "there is no option --otu: did you mean --out?"),
+            (["explain", "--source", "he", "--zzzz"], "explain", "there is no option --zzzz ("),
+            (["explain", "a", "b", "--source", "--"], "explain", "argument --source: expected one argument"),
+            (["explain", "--source", "he", "a", "b"], "explain", "unrecognized arguments: b"),
+        ],
+    )
+    def test_commands_and_options(self, argv, command, message, capsys):
+        error = usage_error(argv, capsys)
+        assert message in error and f"(`hf-lrp {command}".rstrip() + " --help` shows" in error
+
+    def test_shortened_options_are_none(self, capsys):
+        error = usage_error(["explain", "no/model", "--source", "he", "--predi", "best"], capsys)
+        assert "invalid choice: 'best'" in error
+
+
 class TestOutputs:
     def test_all_files_of_one_sentence(self, model, capsys):
         outputs = {

@@ -91,7 +91,7 @@ def test_a_models_file_is_refused(tmp_path):
         Contributions.load(path)
 
 
-@pytest.mark.parametrize(("version", "remedy"), [("2", "compute and save it again"), ("5", "upgrade it: pip")])
+@pytest.mark.parametrize(("version", "remedy"), [("2", "compute and save it again"), ("5", "install a newer hf_lrp")])
 def test_other_versions_of_the_format_are_refused(tmp_path, version, remedy):
     path = tmp_path / "a.safetensors"
     make_contributions().save(path)
