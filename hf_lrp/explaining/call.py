@@ -19,9 +19,9 @@ from hf_lrp.inputs.options import require_generate
 from hf_lrp.inputs.prefixes import Prefix, draw_from_pool, seeded, shuffle_targets
 from hf_lrp.kinds.kind import Reading
 from hf_lrp.models.configs import generation_config_of
+from hf_lrp.models.passes import DecoderInput
 from hf_lrp.models.structure import Network
 from hf_lrp.models.vocabulary import Vocabulary
-from hf_lrp.relevance.propagation import DecoderInput
 from hf_lrp.relevance.rules import Rule
 
 Choice = Callable[[Tensor], Tensor]  # from logits [T, V] to the ids that are explained

@@ -28,11 +28,12 @@ from hf_lrp.kinds.table import kind_of
 from hf_lrp.models.copies import Layout, WorkingCopy
 from hf_lrp.models.exchange import read_plain_network
 from hf_lrp.models.loading import load
+from hf_lrp.models.passes import join_steps
 from hf_lrp.models.structure import Network
 from hf_lrp.models.vocabulary import Vocabulary
 from hf_lrp.models.weights import require_plain_weights
 from hf_lrp.relevance.patching import patched
-from hf_lrp.relevance.propagation import join_steps, memory_for_steps, propagate_all
+from hf_lrp.relevance.propagation import memory_for_steps, propagate_all
 from hf_lrp.relevance.rules import AlphaBeta, Rule
 from hf_lrp.results.collection import ContributionsList
 from hf_lrp.results.contributions import Contributions

@@ -19,8 +19,8 @@ from hf_lrp.inputs.prefixes import Prefix, require_one_sequence
 from hf_lrp.inputs.prompts import Prompt, ReadPrompt, read_prompt, tokenize_prompt
 from hf_lrp.kinds.kind import Asked, Batch, Parted
 from hf_lrp.models.families import Family
+from hf_lrp.models.passes import Relevance
 from hf_lrp.models.vocabulary import Side, Vocabulary, require_text
-from hf_lrp.relevance.propagation import Relevance
 from hf_lrp.results.spans import Span
 
 _LENGTHS = ("max_length", "max_new_tokens", "generation_config")

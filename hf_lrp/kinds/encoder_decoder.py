@@ -18,8 +18,8 @@ from hf_lrp.inputs.prefixes import DecoderPrompts, Prefix, read_targets, require
 from hf_lrp.inputs.prompts import Prompt
 from hf_lrp.kinds.kind import Asked, Batch, Parted
 from hf_lrp.models.families import Family
+from hf_lrp.models.passes import Relevance
 from hf_lrp.models.vocabulary import Vocabulary
-from hf_lrp.relevance.propagation import Relevance
 
 
 class EncoderDecoder:

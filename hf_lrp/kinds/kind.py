@@ -13,8 +13,8 @@ from hf_lrp.inputs.ids import Sources
 from hf_lrp.inputs.prefixes import Prefix
 from hf_lrp.inputs.prompts import Prompt
 from hf_lrp.models.families import Family
+from hf_lrp.models.passes import Relevance
 from hf_lrp.models.vocabulary import Vocabulary
-from hf_lrp.relevance.propagation import Relevance
 from hf_lrp.results.spans import Span
 
 

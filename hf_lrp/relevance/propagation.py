@@ -5,61 +5,21 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
+from hf_lrp.models.passes import DecoderInput, Relevance, require_finite
 from hf_lrp.models.recording import Tape, checked_together
 from hf_lrp.models.structure import Network, Stack, widths
-from hf_lrp.models.weights import not_finite
 from hf_lrp.relevance import operations
 from hf_lrp.relevance.backward import Backward
 from hf_lrp.relevance.patching import PatchedModel
-from hf_lrp.relevance.trace import Extent, Flow, Inside, Kept, Trace, join, split
+from hf_lrp.relevance.trace import Extent, Inside, Kept, Trace, split
 from hf_lrp.relevance.window import WHOLE, Window
-
-
-@dataclass(frozen=True)
-class Relevance:
-    """Raw shares of one sentence: ``source`` [steps, source], ``decoder`` [steps, decoder inputs]; rows sum to 1.
-
-    Without source tokens, ``source`` is [steps, 1]. A model that is a decoder only has no source of its own: the
-    prompt is a part of the decoder's input. ``inside``: what goes through the layers (`hf_lrp.relevance.trace`), by
-    name with ``encoder.`` or ``decoder.`` in front, where that is asked for.
-    """
-
-    source: Tensor
-    decoder: Tensor
-    logits: Tensor
-    log_probability: Tensor
-    explained: Tensor
-    inside: Flow | None = None
-
-
-def join_steps(parts: Sequence[Relevance]) -> Relevance:
-    """The steps of several parts one below the other."""
-    if len(parts) == 1:
-        return parts[0]
-    names = [field.name for field in fields(Relevance) if field.name != "inside"]
-    flows = [part.inside for part in parts if part.inside is not None]
-    joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
-    return Relevance(**joined, inside=join(flows) if flows else None)
-
-
-class DecoderInput(NamedTuple):
-    """What the decoder is given, and what of its predictions is explained.
-
-    ids: [D], from the start token on; for a model that is a decoder only, from the beginning of the prompt on.
-    choose: from logits [T, V] to the ids to explain, [T], or pairs of ids [T, 2] whose difference is explained.
-    steps: the decoder positions whose predictions are explained.
-    """
-
-    ids: Tensor
-    choose: Callable[[Tensor], Tensor]
-    steps: slice
 
 
 def propagate(
@@ -130,7 +90,7 @@ def _propagate_pairs(
             output = patch.model(
                 **inputs, decoder_input_ids=each.ids[None], decoder_attention_mask=mask, use_cache=False
             )
-        _require_finite(patch, output.logits[0, each.steps])
+        require_finite(patch.model, output.logits[0, each.steps])
         if encoder is None:
             encoder = _Encoder(patch, stack, tape, longest, max_memory)
             # the source stays: FSMT's decoder is causal only where it is given
@@ -155,7 +115,7 @@ def _propagate_alone(patch: PatchedModel, given: DecoderInput, kept: Kept | None
         options["logits_to_keep"] = length - given.steps.start  # a long prompt's logits would fill the memory
     with tape.recording():
         logits = patch.model(input_ids=given.ids[None], **options).logits[0]
-    _require_finite(patch, logits[given.steps.start - length :])
+    require_finite(patch.model, logits[given.steps.start - length :])
     with checked_together():
         patch.network.check_decoder(tape, None, logits)
     capacity = _steps_per_chunk(patch.network, 0, length, logits.element_size(), max_memory)
@@ -319,14 +279,3 @@ def bytes_per_step(network: Network, source: int, target: int, item: int) -> int
     width, widest = widths(network)
     longest = max(source, target)
     return item * longest * (10 * width + 4 * widest + 8 * longest)
-
-
-def _require_finite(patch: PatchedModel, logits: Tensor) -> None:
-    if torch.isfinite(logits).all():
-        return
-    broken = not_finite(patch.model)
-    where = f"the weights {', '.join(broken[:3])} contain NaN or infinity" if broken else "its weights are finite"
-    raise ValueError(
-        f"{type(patch.model).__name__} computes logits that are not finite ({where}). Load the checkpoint again, in "
-        "float32; if it was trained in half precision, training has probably diverged."
-    )
