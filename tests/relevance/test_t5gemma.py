@@ -5,8 +5,8 @@ import torch
 from slow_t5gemma import slow_t5gemma
 from test_blocks import double
 from tiny_models import random_ids
-from torch import nn
-from transformers import T5GemmaConfig, T5GemmaForConditionalGeneration, T5GemmaModuleConfig
+from tiny_t5gemma import tiny_t5gemma
+from transformers import T5GemmaForConditionalGeneration
 
 from hf_lrp import AlphaBeta, Epsilon, explain, patched
 from hf_lrp.models.recording import UnknownStructure
@@ -18,28 +18,7 @@ SOURCE, DECODER = random_ids(6, seed=5), random_ids(5, seed=6)
 
 @pytest.fixture
 def model() -> T5GemmaForConditionalGeneration:
-    stack = T5GemmaModuleConfig(
-        vocab_size=40,
-        hidden_size=16,
-        intermediate_size=20,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=6,
-        query_pre_attn_scalar=6,
-        sliding_window=2,
-        layer_types=["sliding_attention", "full_attention"],
-        attn_logit_softcapping=5.0,
-        final_logit_softcapping=2.0,
-        pad_token_id=39,
-        bos_token_id=2,
-        eos_token_id=1,
-    )
-    model = T5GemmaForConditionalGeneration(T5GemmaConfig(encoder=stack, decoder=stack, vocab_size=40))
-    torch.manual_seed(0)
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, 0.0, 0.3)
-    return model.eval()
+    return tiny_t5gemma()
 
 
 def run(
