@@ -14,8 +14,8 @@ try:
 except ImportError as error:
     raise ImportError("hf_lrp.inseq needs inseq: pip install inseq.") from error
 
-from hf_lrp.explaining.explainer import PAPER_RULE
 from hf_lrp.inputs.memory import memory_limit
+from hf_lrp.methods.lrp import PAPER_RULE
 from hf_lrp.models.copies import WorkingCopy
 from hf_lrp.models.families import family_of
 from hf_lrp.relevance.patching import patched

@@ -34,11 +34,12 @@ from hf_lrp.corpus.summarizing import summarize
 from hf_lrp.data.files import remove_leftovers, write_atomically
 from hf_lrp.data.json_files import write_json
 from hf_lrp.data.locks import one_writer
-from hf_lrp.explaining.explainer import PAPER_RULE, Explainer
+from hf_lrp.explaining.explainer import Explainer
 from hf_lrp.inputs.prefixes import DecoderPrompts, Prefix, shuffle_targets
 from hf_lrp.inputs.prompts import Prompt
 from hf_lrp.kinds.kind import Asked, Kind
 from hf_lrp.kinds.table import kind_of
+from hf_lrp.methods.lrp import PAPER_RULE
 from hf_lrp.models.vocabulary import Vocabulary
 from hf_lrp.relevance.rules import Rule
 from hf_lrp.results.contributions import Contributions

@@ -18,11 +18,11 @@ from hf_lrp.inputs.memory import generation_batch_size
 from hf_lrp.inputs.options import require_generate
 from hf_lrp.inputs.prefixes import Prefix, draw_from_pool, seeded, shuffle_targets
 from hf_lrp.kinds.kind import Reading
+from hf_lrp.methods.method import Method
 from hf_lrp.models.configs import generation_config_of
 from hf_lrp.models.passes import DecoderInput
 from hf_lrp.models.structure import Network
 from hf_lrp.models.vocabulary import Vocabulary
-from hf_lrp.relevance.rules import Rule
 
 Choice = Callable[[Tensor], Tensor]  # from logits [T, V] to the ids that are explained
 
@@ -32,7 +32,7 @@ class Settings(NamedTuple):
 
     predict: Any
     start_token: str
-    rule: Rule
+    method: Method
     source_tokens: bool = True
 
 
@@ -46,6 +46,11 @@ class Case(NamedTuple):
     choose: Choice
     steps: Sequence[int] | None = None
     partings: Sequence[Parting] = ()
+
+    @property
+    def passes(self) -> int:
+        """How many decoder inputs there are."""
+        return 1 if self.steps is None else len(self.steps)
 
     def decoder_inputs(self, device: torch.device) -> list[DecoderInput]:
         """One for all steps, or one for each of the chosen steps."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Literal
 
+from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
@@ -19,12 +21,15 @@ from hf_lrp.inputs.options import (
     check_generation,
     check_options,
     check_prefix_targets,
+    check_source_tokens,
     check_use,
+    read_method,
     require_evaluation_mode,
     require_generate,
 )
 from hf_lrp.kinds.kind import Asked
 from hf_lrp.kinds.table import kind_of
+from hf_lrp.methods.method import Method, Question
 from hf_lrp.models.copies import Layout, WorkingCopy
 from hf_lrp.models.exchange import read_plain_network
 from hf_lrp.models.loading import load
@@ -32,13 +37,10 @@ from hf_lrp.models.passes import join_steps
 from hf_lrp.models.structure import Network
 from hf_lrp.models.vocabulary import Vocabulary
 from hf_lrp.models.weights import require_plain_weights
-from hf_lrp.relevance.patching import patched
-from hf_lrp.relevance.propagation import memory_for_steps, propagate_all
-from hf_lrp.relevance.rules import AlphaBeta, Rule
+from hf_lrp.relevance.rules import Rule
 from hf_lrp.results.collection import ContributionsList
 from hf_lrp.results.contributions import Contributions
 
-PAPER_RULE = AlphaBeta(alpha=1.0, beta=0.0)
 SEED = 0
 
 
@@ -51,7 +53,8 @@ def explain(
     prompt: Any = None,
     prefix: Literal["model", "reference", "random"] | None = None,
     predict: Any = "top1",
-    rule: Rule = PAPER_RULE,
+    method: Method | None = None,
+    rule: Rule | None = None,
     start_token: Literal["exclude", "keep"] = "exclude",
     source_tokens: bool = True,
     batch_size: int | None = None,
@@ -89,7 +92,9 @@ def explain(
             whose logit difference is explained (contrastive); or words of the target and what might stand there
             instead, such as ``{"banque": "gare"}``: why the one, not the other, at the steps where these begin to
             differ; the result has these steps only. For a list of sources, a list of such.
-        rule: the redistribution rule; default: the paper's.
+        method: how contributions are computed, such as ``ALTI()`` (see `hf_lrp.methods`); default: ``LRP()``, the
+            paper's. Results name it.
+        rule: the redistribution rule of LRP, a short way to say ``method=LRP(rule)``; default: the paper's.
         start_token: ``"exclude"`` leaves the decoder start token and forced tokens, such as the target language (in a
             model without an encoder: the prompt around the source), out, so that source and target sum to 1 (the
             paper); ``"keep"`` returns raw shares, which sum to 1 together with ``start``.
@@ -111,6 +116,7 @@ def explain(
         prompt=prompt,
         prefix=prefix,
         predict=predict,
+        method=method,
         rule=rule,
         start_token=start_token,
         source_tokens=source_tokens,
@@ -130,7 +136,8 @@ def explain_prefixes(
     targets: Mapping[str, Any],
     *,
     prompt: Any = None,
-    rule: Rule = PAPER_RULE,
+    method: Method | None = None,
+    rule: Rule | None = None,
     batch_size: int | None = None,
     max_memory: int | str | None = None,
     **generate_options: Any,
@@ -141,7 +148,7 @@ def explain_prefixes(
     when the first one is. Explained are the most probable tokens, the start token excluded (the paper).
 
     Args:
-        model, tokenizer, prompt, rule, batch_size, max_memory: as for `explain`.
+        model, tokenizer, prompt, method, rule, batch_size, max_memory: as for `explain`.
         sources: a list of texts or ids, or what else `explain` takes.
         targets: for ``"reference"``, ``"model"`` and ``"random"``, or some of them, what the model is conditioned on:
             a text or ids per source. None for ``"model"``: what it generates.
@@ -151,6 +158,7 @@ def explain_prefixes(
         sources,
         targets,
         prompt=prompt,
+        method=method,
         rule=rule,
         batch_size=batch_size,
         max_memory=max_memory,
@@ -189,7 +197,8 @@ class Explainer:
         prompt: Any = None,
         prefix: Literal["model", "reference", "random"] | None = None,
         predict: Any = "top1",
-        rule: Rule = PAPER_RULE,
+        method: Method | None = None,
+        rule: Rule | None = None,
         start_token: Literal["exclude", "keep"] = "exclude",
         source_tokens: bool = True,
         batch_size: int | None = None,
@@ -200,7 +209,9 @@ class Explainer:
         **generate_options: Any,
     ) -> Contributions | ContributionsList:
         """What `hf_lrp.explain` gives for these arguments."""
-        check_options(prefix, predict, start_token, rule, batch_size, seed)
+        check_options(prefix, predict, start_token, batch_size, seed)
+        method = read_method(method, rule)
+        check_source_tokens(method, source_tokens)
         if source is None:
             raise TypeError("There is no source to explain: pass it after the tokenizer, or as source=...")
         call = self._read(source, prompt, generate_options)
@@ -214,7 +225,7 @@ class Explainer:
         else:
             prefixes = call.given_prefixes(prefix, targets, pool, seed)
         cases = call.read_predict(predict, prefixes, target if prefix == "reference" else None)
-        settings = Settings(predict, start_token, rule, source_tokens)
+        settings = Settings(predict, start_token, method, source_tokens)
         each = self._explain_each(call, {prefix: cases}, settings)
         single = call.reading.sources.single
         results = ContributionsList(found[prefix] for found in _bar(each, len(prefixes), progress and not single))
@@ -226,7 +237,8 @@ class Explainer:
         targets: Mapping[str, Any],
         *,
         prompt: Any = None,
-        rule: Rule = PAPER_RULE,
+        method: Method | None = None,
+        rule: Rule | None = None,
         batch_size: int | None = None,
         max_memory: int | str | None = None,
         **generate_options: Any,
@@ -234,7 +246,8 @@ class Explainer:
         """What `hf_lrp.explain_prefixes` gives for these arguments."""
         check_prefix_targets(targets)
         for prefix in targets:
-            check_options(prefix, "top1", "exclude", rule, batch_size, SEED)
+            check_options(prefix, "top1", "exclude", batch_size, SEED)
+        settings = Settings("top1", "exclude", read_method(method, rule))
         read = self._read(sources, prompt, generate_options)
         given = {prefix: None if target is None else read.read_targets(target) for prefix, target in targets.items()}
         generates = None in given.values()
@@ -246,7 +259,7 @@ class Explainer:
         def explain_lazily() -> Iterator[dict[str, Contributions]]:
             prefixes = {prefix: found or call.generate(batch_size, False, SEED) for prefix, found in given.items()}
             cases = {prefix: call.read_predict("top1", found, None) for prefix, found in prefixes.items()}
-            yield from self._explain_each(call, cases, Settings("top1", "exclude", rule))
+            yield from self._explain_each(call, cases, settings)
 
         return explain_lazily()
 
@@ -277,18 +290,14 @@ class Explainer:
     def _explain_each(
         self, call: Call, chosen: Mapping[str, Iterable[Case]], settings: Settings
     ) -> Iterator[dict[str, Contributions]]:
-        """Per source, the contributions for each prefix. The model is patched only while one is computed."""
+        """Per source, the contributions for each prefix. The model is changed only while one is computed."""
         model, sources = call.model, call.reading.sources
         for number, (item, *cases) in enumerate(zip(sources.items, *chosen.values(), strict=True)):
             dtype = model.dtype if item.is_floating_point() else item.dtype
             source = {sources.argument: item.to(model.device, dtype)}
-            given = [case.decoder_inputs(model.device) for case in cases]
-            parts = [each for one in given for each in one]
-            lengths = len(sources.describe(item).tokens), max(len(each.ids) for each in parts)
-            with patched(model, settings.rule, call.network) as patch:
-                memory = memory_for_steps(patch.network, *lengths, model.dtype.itemsize, call.max_memory)
-                found = iter(propagate_all(patch, source, parts, memory, settings.source_tokens))
-            relevances = [join_steps([next(found) for _ in one]) for one in given]
+            question = _ask(call, number, source, cases, settings)
+            found = iter(settings.method.explain(question))
+            relevances = [join_steps(list(islice(found, case.passes))) for case in cases]
             described = sources.describe(item) if settings.source_tokens else WHOLE_SOURCE
             results = {}
             for name, relevance, case in zip(chosen, relevances, cases, strict=True):
@@ -296,6 +305,24 @@ class Explainer:
                 words = contrasted_words(call, source, case)
                 results[name] = as_contributions(parted, described, name, case, call, settings, words)
             yield results
+
+
+def _ask(call: Call, number: int, source: dict[str, Tensor], cases: Sequence[Case], settings: Settings) -> Question:
+    """What a method is asked about one source with its prefixes."""
+    model, network, reading = call.model, call.network, call.reading
+    assert network is not None
+    given = [(case.prefix, each) for case in cases for each in case.decoder_inputs(model.device)]
+    return Question(
+        model=model,
+        network=network,
+        source={} if network.encoder is None else source,
+        positions=len(reading.sources.describe(reading.sources.items[number]).tokens),
+        given=[each for _, each in given],
+        max_memory=call.max_memory,
+        source_tokens=settings.source_tokens,
+        unknown=call.vocabulary.unknown,
+        group=lambda unit: [reading.group(number, prefix, unit) for prefix, _ in given],
+    )
 
 
 def _unpack(tokenizer: Any) -> tuple[PreTrainedTokenizerBase | None, Any]:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from hf_lrp.relevance.rules import Rule
+from hf_lrp.methods.method import Method
 
 
 def leave_out_start(
-    source: Tensor, target: Tensor, start: Tensor, steps: Sequence[int], rule: Rule
+    source: Tensor, target: Tensor, start: Tensor, steps: Sequence[int], method: Method
 ) -> tuple[Tensor, Tensor]:
     """Raw shares of the source `[T, S]` and of the prefix `[T, N]`, divided by their sum at each step.
 
@@ -28,17 +28,17 @@ def leave_out_start(
     lost = ~(total.abs() > missed.clamp_min(torch.finfo(total.dtype).eps) * size)
     if lost.any():
         row = int(lost.nonzero()[0, 0])
-        raise ValueError(_too_little(steps[row], total[row].item(), size[row].item(), rule))
+        raise ValueError(_too_little(steps[row], total[row].item(), size[row].item(), method))
     return source / total[:, None], target / total[:, None]
 
 
-def _too_little(step: int, total: float, size: float, rule: Rule) -> str:
+def _too_little(step: int, total: float, size: float, method: Method) -> str:
     found = (
         f"the shares of source and prefix cancel: they sum to {total:.2g}, while their sizes sum to {size:.2g}"
         if size
         else "source and prefix have no share at all"
     )
     return (
-        f"At step {step}, with {rule}, {found}, so nothing is left that could sum to 1 without the start token. Use "
+        f"At step {step}, with {method}, {found}, so nothing is left that could sum to 1 without the start token. Use "
         "start_token='keep', which returns raw shares, a rule closer to AlphaBeta(1, 0), or explain model.double()."
     )

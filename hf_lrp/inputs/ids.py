@@ -13,7 +13,6 @@ from torch import Tensor
 
 from hf_lrp.models.configs import IGNORED_LABEL
 from hf_lrp.models.vocabulary import Side, Vocabulary
-from hf_lrp.models.words import group_words
 
 
 class Described(NamedTuple):
@@ -46,8 +45,7 @@ def read_sources(given: Any, vocabulary: Vocabulary) -> Sources:
 
 def describe_tokens(vocabulary: Vocabulary, ids: Tensor) -> Described:
     """Tokens and words of source ids [S]."""
-    tokens = vocabulary.tokens(ids, "source")
-    return Described(tokens, ids, group_words(tokens, vocabulary.is_special(ids)))
+    return Described(vocabulary.tokens(ids, "source"), ids, vocabulary.words(ids, "source"))
 
 
 def read_sentences(given: Any, vocabulary: Vocabulary, side: Side) -> tuple[list[list[int]], bool]:

@@ -10,10 +10,12 @@ from transformers import PreTrainedModel
 
 from hf_lrp.inputs.ids import PREDICT
 from hf_lrp.inputs.memory import require_whole
+from hf_lrp.methods.lrp import LRP
+from hf_lrp.methods.method import Method
 from hf_lrp.relevance.rules import Rule
 
 
-def check_options(prefix: Any, predict: Any, start_token: Any, rule: Any, batch_size: Any, seed: Any) -> None:
+def check_options(prefix: Any, predict: Any, start_token: Any, batch_size: Any, seed: Any) -> None:
     """What can be seen of the options before a model is loaded."""
     if prefix not in (None, "model", "reference", "random"):
         raise ValueError(
@@ -23,12 +25,30 @@ def check_options(prefix: Any, predict: Any, start_token: Any, rule: Any, batch_
         raise ValueError(f"{PREDICT}, got {predict!r}.")
     if start_token not in ("exclude", "keep"):
         raise ValueError(f"start_token must be 'exclude' or 'keep', got {start_token!r}.")
-    if not isinstance(rule, Rule):
-        raise TypeError(f"rule must be a rule such as AlphaBeta(1, 0), got {rule!r}.")
     if batch_size is not None and require_whole("batch_size", batch_size) < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}.")
     if not 0 <= require_whole("seed", seed) < 2**63:
         raise ValueError(f"seed must be between 0 and 2**63 - 1, got {seed}.")
+
+
+def read_method(method: Any, rule: Any) -> Method:
+    """The method that is meant by two options, of which the second is the rule of LRP."""
+    if method is None:
+        return LRP() if rule is None else LRP(rule)
+    if rule is not None:
+        raise ValueError(f"method and rule are both given: rule={rule} is short for method=LRP({rule}). Give one.")
+    if isinstance(method, Rule):
+        raise TypeError(f"method must be a method such as ALTI(), got a rule: pass rule={method}.")
+    if isinstance(method, type) or not callable(getattr(method, "explain", None)):
+        raise TypeError(f"method must be a method such as ALTI() or LRP(), got {method!r}.")
+    checked: Method = method
+    return checked
+
+
+def check_source_tokens(method: Method, source_tokens: bool) -> None:
+    """Only LRP saves work where the source counts as one."""
+    if not source_tokens and not isinstance(method, LRP):
+        raise ValueError(f"source_tokens=False saves time with LRP only: leave it out with {method}.")
 
 
 def check_prefix_targets(targets: Any) -> None:

@@ -17,7 +17,8 @@ from hf_lrp.inputs.ids import Sources, describe_tokens, plain, read_sentences
 from hf_lrp.inputs.options import require_no_forced_tokens
 from hf_lrp.inputs.prefixes import Prefix, require_one_sequence
 from hf_lrp.inputs.prompts import Prompt, ReadPrompt, read_prompt, tokenize_prompt
-from hf_lrp.kinds.kind import Asked, Batch, Parted
+from hf_lrp.kinds.kind import Asked, Batch, Parted, numbered
+from hf_lrp.methods.method import Groups
 from hf_lrp.models.families import Family
 from hf_lrp.models.passes import Relevance
 from hf_lrp.models.vocabulary import Side, Vocabulary, require_text
@@ -190,6 +191,18 @@ class Prompted(NamedTuple):
             if not self.is_chat and "\n" in cast(Any, self.vocabulary.tokenizer).decode([i]):
                 return ids[: max(number, 1)]
         return ids
+
+    def group(self, number: int, prefix: Prefix, unit: str) -> Groups:
+        """Words of each part of the prompt and of the target, or these parts as they are."""
+        prompt = self.prompts[number]
+        part_of = {place: name for name, places in prompt.places.items() for place in places}
+        parts = [
+            *((part_of[place], "prompt") for place in range(len(prompt.ids))),
+            *[("", "target")] * len(prefix.ids),
+        ]
+        words = self.vocabulary.words(prompt.ids, "target"), self.vocabulary.words(prefix.ids, "target")
+        members = [0] * len(parts) if unit == "part" else [*words[0], *words[1]]
+        return [], numbered(list(zip(parts, members, strict=True))[:-1])
 
     def part(self, number: int, relevance: Relevance, prefix: Prefix, source_tokens: bool) -> Parted:
         """As if an encoder had read the source, and the decoder started with the rest of the prompt."""

@@ -16,7 +16,8 @@ from hf_lrp.inputs.ids import Sources, read_sources
 from hf_lrp.inputs.options import require_no_prompt
 from hf_lrp.inputs.prefixes import DecoderPrompts, Prefix, read_targets, require_one_sequence
 from hf_lrp.inputs.prompts import Prompt
-from hf_lrp.kinds.kind import Asked, Batch, Parted
+from hf_lrp.kinds.kind import Asked, Batch, Parted, numbered
+from hf_lrp.methods.method import Groups
 from hf_lrp.models.families import Family
 from hf_lrp.models.passes import Relevance
 from hf_lrp.models.vocabulary import Vocabulary
@@ -79,6 +80,14 @@ class Encoded:
     def follow(self, number: int, prefix: Prefix) -> Prefix:
         """The target as it is: nothing of a source stands in front of it."""
         return prefix
+
+    def group(self, number: int, prefix: Prefix, unit: str) -> Groups:
+        """Start and forced tokens are one group; source and prefix are words, or a part each."""
+        words = self.sources.describe(self.sources.items[number]).words
+        written = self.prompts.vocabulary.words(prefix.ids, "target")[:-1]
+        if unit == "part":
+            words, written = (0,) * len(words), (0,) * len(written)
+        return numbered(words), numbered(["start"] * len(prefix.prompt) + list(written))
 
     def part(self, number: int, relevance: Relevance, prefix: Prefix, source_tokens: bool) -> Parted:
         """The relevance as it is: the encoder's input is the source."""

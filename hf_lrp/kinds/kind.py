@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from hf_lrp.inputs.ids import Sources
 from hf_lrp.inputs.prefixes import Prefix
 from hf_lrp.inputs.prompts import Prompt
+from hf_lrp.methods.method import Groups
 from hf_lrp.models.families import Family
 from hf_lrp.models.passes import Relevance
 from hf_lrp.models.vocabulary import Vocabulary
@@ -85,8 +86,17 @@ class Reading(Protocol):
     def forward_batch(self, model: PreTrainedModel, numbers: Sequence[int], prefixes: Sequence[Prefix]) -> Batch:
         """Some of the sources, each with its target, for one forward pass."""
 
+    def group(self, number: int, prefix: Prefix, unit: str) -> Groups:
+        """Which positions belong together: those of a ``"word"``, or of a ``"part"`` of what the model reads."""
+
     def part(self, number: int, relevance: Relevance, prefix: Prefix, source_tokens: bool) -> Parted:
-        """What propagation returned, by what the tokens are."""
+        """A method's values, by what the tokens are."""
+
+
+def numbered(keys: Iterable[Hashable]) -> list[int]:
+    """For each key its number, in the order in which they come first."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
 class Kind(Protocol):

@@ -5,7 +5,7 @@ Some modules are known by their class, others by what they compute, which is che
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,11 @@ class RecordedLinear(Recorded):
         """[out, in]"""
         return self.weight
 
+    def weights(self, rows: slice | Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """[out, in] and [out], of all outputs or of those that ``rows`` are."""
+        weight, bias = self.matrix(), self.bias
+        return (weight, bias) if rows is None else (weight[rows], None if bias is None else bias[rows])
+
 
 class RecordedOwnLinear(RecordedLinear):
     """Counterpart of a linear layer with a class of its own, which is known by what it computes."""
@@ -49,7 +54,26 @@ class RecordedTransposedLinear(RecordedOwnLinear):
 
 
 class RecordedNorm(Recorded):
-    """Counterpart of a norm over the last dimension."""
+    """Counterpart of a norm over the last dimension, ``gain * (x - mean) / divisor + bias``.
+
+    centred: whether the mean is subtracted.
+    """
+
+    centred: ClassVar = True
+
+    def gain(self) -> Tensor:
+        """What the normed input is multiplied by, [d]."""
+        raise NotImplementedError
+
+    def divisor(self, x: Tensor) -> Tensor:
+        """The standard deviation or root mean square of x [length, d], and what is added to it: [length, 1]."""
+        offset = x - x.mean(-1, keepdim=True) if self.centred else x
+        return (offset.square().mean(-1, keepdim=True) + norm_eps(self)).sqrt()
+
+    def linear_part(self, x: Tensor, vectors: Tensor) -> Tensor:
+        """What vectors [length, ..., d] become where the divisor is that of x [length, d], without the bias."""
+        scale = (self.gain() / self.divisor(x)).view(len(x), *[1] * (vectors.dim() - 2), x.shape[-1])
+        return scale * (vectors - vectors.mean(-1, keepdim=True) if self.centred else vectors)
 
     def replay(self, tape: Tape) -> Tensor:
         """The norm's output, [length, d]; raises if a norm known by what it computes gives another."""
@@ -59,11 +83,17 @@ class RecordedNorm(Recorded):
 class RecordedLayerNorm(RecordedNorm, nn.LayerNorm):
     """Counterpart of ``nn.LayerNorm`` over the last dimension."""
 
+    def gain(self) -> Tensor:
+        return torch.ones(self.normalized_shape) if self.weight is None else self.weight
+
 
 class RecordedOwnLayerNorm(RecordedNorm):
     """Counterpart of a layer norm without bias that has a class of its own, and is known by what it computes."""
 
     weight: Tensor
+
+    def gain(self) -> Tensor:
+        return self.weight
 
     def replay(self, tape: Tape) -> Tensor:
         x = tape.input(self)
@@ -76,9 +106,9 @@ class RecordedRMSNorm(RecordedNorm):
     """Counterpart of a norm without mean and bias. It has no one class, and is known by what it computes."""
 
     weight: Tensor
+    centred = False
 
     def gain(self) -> Tensor:
-        """What the normed input is multiplied by, [d]."""
         return self.weight
 
     def replay(self, tape: Tape) -> Tensor:

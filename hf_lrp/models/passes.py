@@ -12,7 +12,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from hf_lrp.models.exchange import recorded
 from hf_lrp.models.recording import Tape, checked_together
 from hf_lrp.models.structure import Network
 from hf_lrp.models.weights import not_finite
@@ -95,7 +94,7 @@ def forward_passes(
     """One pass per decoder input, each checked against the structure before it is handed out.
 
     Args:
-        model: one whose modules record (`hf_lrp.models.exchange.recorded`) while a pass is asked for.
+        model: one whose modules record (within `hf_lrp.models.exchange.recorded`).
         network: its structure.
         source: the encoder's inputs by name, without a batch dimension and without padding: ``input_ids`` [S], or
             ``input_features`` [bins, frames]. Empty for a model that is a decoder only.
@@ -125,29 +124,20 @@ def forward_passes(
         yield Pass(each, chosen, tape, encoder, memory)
 
 
-@torch.no_grad()
-def recorded_passes(
-    model: PreTrainedModel, network: Network, source: Mapping[str, Tensor], given: Sequence[DecoderInput]
-) -> Iterator[Pass]:
-    """The same, with modules exchanged for recording ones only while each pass runs."""
-    passes = forward_passes(model, network, source, given)
-    while True:
-        with recorded(model, network=network):
-            found = next(passes, None)
-        if found is None:
-            return
-        yield found
-
-
 def decoder_arguments(model: PreTrainedModel, network: Network, given: DecoderInput) -> dict[str, Any]:
     """What the model's forward method is given besides the source, a batch of one; no token is padding."""
     ids = given.ids[None]
     if network.encoder is not None:
         return {"decoder_input_ids": ids, "decoder_attention_mask": torch.ones_like(ids), "use_cache": False}
     options: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "use_cache": False}
-    if "logits_to_keep" in inspect.signature(type(model).forward).parameters:
+    if takes(model, "logits_to_keep"):
         options["logits_to_keep"] = ids.shape[1] - given.steps.start  # a long prompt's logits would fill the memory
     return options
+
+
+def takes(model: PreTrainedModel, argument: str) -> bool:
+    """Whether the model's forward method has an argument of this name."""
+    return argument in inspect.signature(type(model).forward).parameters
 
 
 def choose_logits(logits: Tensor, given: DecoderInput) -> Chosen:

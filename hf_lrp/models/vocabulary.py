@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_lrp.models.configs import as_list, end_tokens, generation_config_of, position_limit, vocabulary_sizes
+from hf_lrp.models.words import group_words
 
 Side = Literal["source", "target"]
 
@@ -133,6 +134,17 @@ class Vocabulary:
         else:
             pieces = tokenizer.convert_ids_to_tokens(ids.tolist())
         return tuple(str(i) if piece is None else str(piece) for i, piece in zip(ids.tolist(), pieces, strict=True))
+
+    def words(self, ids: Tensor, side: Side) -> tuple[int, ...]:
+        """The number of the word that each of ids [n] belongs to."""
+        return group_words(self.tokens(ids, side), self.is_special(ids))
+
+    @property
+    def unknown(self) -> tuple[int, int]:
+        """Ids that stand for no known text, of sources and targets: the unknown token, or else padding or the end."""
+        own = getattr(self.tokenizer, "unk_token_id", None)
+        found = next((i for i in (own, self.pad, *sorted(self.ends)) if i is not None), 0)
+        return min(found, self.sizes["source"] - 1), min(found, self.sizes["target"] - 1)
 
     def find_target(self, text: str) -> int:
         """The id of a target token, given as its piece (`▁cat`) or as a word that is one piece (`cat`)."""

@@ -54,11 +54,6 @@ class RelevanceLinear(RecordedLinear):
             return operations.rotated_linear(rule, x, weight, bias, rotation, relevance, lag)
         return operations.linear(rule, x, weight, bias, relevance, lag)
 
-    def weights(self, rows: slice | Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """[out, in] and [out], of all outputs or of those that ``rows`` are."""
-        weight, bias = self.matrix(), self.bias
-        return (weight, bias) if rows is None else (weight[rows], None if bias is None else bias[rows])
-
 
 class RelevanceOwnLinear(RelevanceLinear, RecordedOwnLinear):
     """Counterpart of a linear layer with a class of its own, which is known by what it computes."""

@@ -53,7 +53,7 @@ def assert_same(actual: Contributions, expected: Contributions, tolerance: float
         torch.testing.assert_close(getattr(actual, name), getattr(expected, name), rtol=0, atol=tolerance)
     for name in ("source_ids", "target_ids", "predicted_ids"):
         assert torch.equal(getattr(actual, name), getattr(expected, name))
-    for name in ("source_tokens", "target_tokens", "predicted_tokens", "start_tokens", "rule", "predict", "dtype"):
+    for name in ("source_tokens", "target_tokens", "predicted_tokens", "start_tokens", "method", "predict", "dtype"):
         assert getattr(actual, name) == getattr(expected, name)
     assert actual.conservation_error <= (1e-5 if tolerance > 1e-9 else 1e-12)
 

@@ -92,11 +92,11 @@ def test_nan_in_a_buffer_is_named():
 
 
 def test_shares_that_do_not_sum_to_one_are_said():
-    with pytest.warns(UserWarning, match=r"with AlphaBeta\(alpha=4, beta=-3\), raw shares do not sum to 1 and say"):
+    with pytest.warns(UserWarning, match=r"with LRP\(.*beta=-3\)\), raw shares do not sum to 1 and say"):
         c = explain(tiny_model(), tiny_tokenizer(), KNOWN, "he", rule=AlphaBeta(4, -3), start_token="keep")
     assert c.conservation_error > 0.01 and "raw shares sum to 1 only within" in c.notes[0]
 
 
 def test_relevance_that_overflows_is_named():
-    with pytest.raises(ValueError, match=r"With AlphaBeta\(alpha=4000000000.0.*grows beyond what torch.float32 can"):
+    with pytest.raises(ValueError, match=r"With LRP\(.*alpha=4000000000.0.*grows beyond what torch.float32 can"):
         explain(tiny_model(), tiny_tokenizer(), KNOWN, "he", rule=AlphaBeta(4e9, 1 - 4e9))

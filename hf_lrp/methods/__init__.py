@@ -1,0 +1,23 @@
+"""Attribution methods for `explain(..., method=...)`: one file each, behind one protocol (`method`)."""
+
+from typing import TYPE_CHECKING
+
+from hf_lrp.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from hf_lrp.methods.attention import Attention
+    from hf_lrp.methods.erasure import Erasure
+    from hf_lrp.methods.lrp import LRP
+    from hf_lrp.methods.method import Method, Question
+
+__all__ = ["LRP", "Attention", "Erasure", "Method", "Question"]
+
+_MODULES = {
+    "Attention": "methods.attention",
+    "Erasure": "methods.erasure",
+    "LRP": "methods.lrp",
+    "Method": "methods.method",
+    "Question": "methods.method",
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)
