@@ -27,6 +27,7 @@ from hf_lrp.models.structure import Attention, Network
 from hf_lrp.models.vocabulary import Vocabulary
 
 TOKENS = 2048  # of sources or targets in one forward pass, padding included
+LOGIT_TOKENS = 512  # where logits are computed as well: large vocabularies outgrow the cache
 
 
 class HeadWeights(NamedTuple):
@@ -46,6 +47,14 @@ class PairsRead(NamedTuple):
 
     reading: Reading
     prefixes: list[Prefix]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Of each pair, the length of its longer side."""
+        return [
+            max(len(self.reading.sources.describe(item).tokens), len(prefix.prompt) + len(prefix.ids))
+            for item, prefix in zip(self.reading.sources.items, self.prefixes, strict=True)
+        ]
 
 
 class HeadReader:
@@ -104,7 +113,7 @@ class HeadReader:
         blocks = attention_blocks(network.decoder, cross=network.encoder is not None)
         require_heads(heads, blocks)
         layers = {head.layer: blocks[head.layer] for head in heads}
-        for numbers in _batches(pairs):
+        for numbers in batches(pairs.sizes, LOGIT_TOKENS if log_probability else TOKENS):
             prefixes = [pairs.prefixes[number] for number in numbers]
             batch = pairs.reading.forward_batch(model, numbers, prefixes)
             inputs = {name: tensor.to(model.device) for name, tensor in batch.inputs.items()}
@@ -112,19 +121,19 @@ class HeadReader:
                 tape, output = record_batch(model, inputs, part, stop=not log_probability)
                 for row, number in enumerate(numbers):
                     weights = _weights(tape, batch, row, len(prefixes[row].ids), heads, layers)
-                    logs = None if output is None else _log_probability(output.logits[row], batch, row, prefixes[row])
+                    logs = (
+                        None
+                        if output is None
+                        else target_log_probability(output.logits[row], batch, row, prefixes[row])
+                    )
                     yield number, HeadWeights(weights, logs)
 
 
-def _batches(pairs: PairsRead) -> Iterator[list[int]]:
-    """Numbers of pairs of like length, as many together as `TOKENS` allows."""
-    sizes = [
-        max(len(pairs.reading.sources.describe(item).tokens), len(prefix.prompt) + len(prefix.ids))
-        for item, prefix in zip(pairs.reading.sources.items, pairs.prefixes, strict=True)
-    ]
+def batches(sizes: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Numbers of pairs of like size, as many together as have so many tokens."""
     batch: list[int] = []
     for number in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
-        if batch and sizes[batch[0]] * (len(batch) + 1) > TOKENS:
+        if batch and sizes[batch[0]] * (len(batch) + 1) > tokens:
             yield batch
             batch = []
         batch.append(number)
@@ -146,6 +155,7 @@ def _weights(
     return torch.stack([found[head.layer][head.head, at[head.step]] for head in heads]).cpu()
 
 
-def _log_probability(logits: Tensor, batch: Batch, row: int, prefix: Prefix) -> Tensor:
+def target_log_probability(logits: Tensor, batch: Batch, row: int, prefix: Prefix) -> Tensor:
+    """Log-probabilities [T] of a sentence's target tokens, from the logits of its row of a batch."""
     steps = logits[batch.first[row] : batch.first[row] + len(prefix.ids)].float()
     return steps.log_softmax(-1).gather(1, prefix.ids.to(logits.device)[:, None])[:, 0].cpu()

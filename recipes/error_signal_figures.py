@@ -1,0 +1,244 @@
+"""The figures of error_signals.py: AUROC with intervals, what was chosen, and what flags find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from error_signal_cases import Case
+from rich.console import Console
+from rich.table import Table
+
+DRAWS = 1000
+BAD, GOOD = 20, 35  # chrF of a continuation
+USUAL_LENGTH = (0.7, 1.3)  # of the reference's length
+RARITIES = (0.01, 0.02, 0.05)
+
+Row = dict[str, Any]
+Group = tuple[str, np.ndarray, np.ndarray]  # cluster; values; whether each is of the kind that should be high
+
+
+def auroc(values: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> float:
+    """How often a positive is higher than a negative, ties half; nan without both."""
+    order = np.argsort(values, kind="stable")
+    values, weights, positive = values[order], weights[order], positive[order]
+    up, down = weights * positive, weights * ~positive
+    _, starts = np.unique(values, return_index=True)
+    ups, downs = (np.add.reduceat(side, starts) for side in (up, down))
+    below = np.cumsum(downs) - downs
+    total = up.sum() * down.sum()
+    return float((ups * (below + downs / 2)).sum() / total) if total else float("nan")
+
+
+def interval(groups: Sequence[Group], seed: int = 0) -> dict[str, Any]:
+    """AUROC over all values, its 95 % interval from draws of clusters, and the numbers of both kinds."""
+    names = sorted({name for name, *_ in groups})
+    number = {name: n for n, name in enumerate(names)}
+    values = np.concatenate([v for _, v, _ in groups] or [np.zeros(0)])
+    positive = np.concatenate([p for *_, p in groups] or [np.zeros(0, bool)]).astype(bool)
+    if not positive.any() or positive.all():
+        return {"auroc": None, "positive": int(positive.sum()), "negative": int((~positive).sum())}
+    cluster = np.concatenate([np.full(len(v), number[name]) for name, v, _ in groups])
+    rng = np.random.default_rng(seed)
+    draws = [np.bincount(rng.integers(len(names), size=len(names)), minlength=len(names)) for _ in range(DRAWS)]
+    drawn = [auroc(values, positive, draw[cluster].astype(float)) for draw in draws]
+    low, high = np.nanquantile(drawn, (0.025, 0.975))
+    return {
+        "auroc": round(auroc(values, positive, np.ones(len(values))), 4),
+        "interval": [round(float(low), 4), round(float(high), 4)],
+        "positive": int(positive.sum()),
+        "negative": int((~positive).sum()),
+        "clusters": len(names),
+    }
+
+
+def evaluate(cases: Sequence[Case], rows: Sequence[Row]) -> dict[str, Any]:
+    """All figures; the reading of coverage is chosen on the chosen half."""
+    kind = "omission" if any(case.kind == "omission" for case in cases) else "made omission"
+    tried = {
+        name: interval(_tokens(cases, rows, kind, True, lambda row, name=name: -_source(row, name)))
+        for name in rows[0]["coverage"]
+    }
+    reading = max(tried, key=lambda name: tried[name]["auroc"] or 0.0)
+    return {
+        "reading": {"chosen on": kind, "tried": tried, "chosen": reading},
+        "left out, by token": _left_out(cases, rows, reading),
+        "without support, by token": _without_support(cases, rows),
+        "let go of the source": _forced(cases, rows, reading),
+        "sentences of MQM": _sentences(cases, rows, reading),
+        "flags": _flags(cases, rows, reading),
+    }
+
+
+def _source(row: Row, reading: str) -> np.ndarray:
+    return np.array(row["coverage"][reading])
+
+
+def _tokens(
+    cases: Sequence[Case], rows: Sequence[Row], kind: str, chosen: bool, signal: Callable[[Row], Any]
+) -> list[Group]:
+    """Tokens with text of the cases of a kind, and which are marked; a signal that is None leaves a case out."""
+    groups = []
+    for case, row in zip(cases, rows, strict=True):
+        if case.kind != kind or case.chosen != chosen:
+            continue
+        values = signal(row)
+        if values is None:
+            continue
+        side = row["sides"]["source" if "omission" in kind else "target"]
+        spoken = np.array(side["spoken"])
+        groups.append((case.cluster, np.asarray(values)[spoken], np.array(side["marked"])[spoken]))
+    return groups
+
+
+def _left_out(cases: Sequence[Case], rows: Sequence[Row], reading: str) -> Row:
+    def both(row: Row) -> Any:
+        return None if "erasure" not in row else _z(-_source(row, reading)) + _z(-np.array(row["erasure"]))
+
+    signals: dict[str, Callable[[Row], Any]] = {
+        "coverage": lambda row: -_source(row, reading),
+        "mean weight": lambda row: -np.array(row["mean_weight"]),
+        "coverage, where erasure is known": lambda row: -_source(row, reading) if "erasure" in row else None,
+        "erasure": lambda row: -np.array(row["erasure"]) if "erasure" in row else None,
+        "both": both,
+    }
+    return {
+        kind: {name: interval(_tokens(cases, rows, kind, False, signal)) for name, signal in signals.items()}
+        for kind in ("omission", "made omission")
+    }
+
+
+def _z(values: np.ndarray) -> np.ndarray:
+    return (values - values.mean()) / (values.std() or 1.0)
+
+
+def _without_support(cases: Sequence[Case], rows: Sequence[Row]) -> Row:
+    signals: dict[str, Callable[[Row], Any]] = {
+        "-log p": lambda row: -np.array(row["log_probability"]),
+        "-log p over its mean with other sources": lambda row: -np.array(row["ratio"]) if "ratio" in row else None,
+        "-largest weight of the step": lambda row: -np.array(row["step_weight"]),
+        "-R(source)": lambda row: -np.array(row["source_total"]) if "source_total" in row else None,
+    }
+    return {
+        kind: {name: interval(_tokens(cases, rows, kind, False, signal)) for name, signal in signals.items()}
+        for kind in ("addition", "made addition", "mistranslation")
+    }
+
+
+def _mean(row: Row, name: str, side: str) -> float:
+    values = np.array(row[name])[np.array(row["sides"][side]["text"])]
+    return float(values.mean()) if len(values) else 0.0
+
+
+def _coverage(row: Row, reading: str) -> float:
+    values = _source(row, reading)[np.array(row["sides"]["source"]["text"])]
+    return float(values.mean()) if len(values) else 0.0
+
+
+def _by_sentence(reading: str) -> dict[str, Callable[[Row], float]]:
+    return {
+        "-coverage": lambda row: -_coverage(row, reading),
+        "-mean of the steps' largest weight": lambda row: -_mean(row, "step_weight", "target"),
+        "-log p": lambda row: -float(np.mean(row["log_probability"])),
+        "-length ratio": lambda row: -row["length_ratio"],
+    }
+
+
+def _forced(cases: Sequence[Case], rows: Sequence[Row], reading: str) -> Row:
+    found = [
+        (case, row)
+        for case, row in zip(cases, rows, strict=True)
+        if case.kind == "forced" and not case.chosen and not BAD <= case.about["chrf"] < GOOD
+    ]
+    usual = [pair for pair in found if USUAL_LENGTH[0] <= pair[0].about["length"] <= USUAL_LENGTH[1]]
+    return {
+        name: {
+            signal: interval([(c.cluster, np.array([value(r)]), np.array([c.about["chrf"] < BAD])) for c, r in chosen])
+            for signal, value in _by_sentence(reading).items()
+        }
+        for name, chosen in (("all", found), ("of usual length", usual))
+    }
+
+
+def _sentences(cases: Sequence[Case], rows: Sequence[Row], reading: str) -> Row:
+    found = [(case, row) for case, row in zip(cases, rows, strict=True) if case.kind == "sentence" and not case.chosen]
+    return {
+        wrong: {
+            signal: interval(
+                [
+                    (c.cluster, np.array([value(r)]), np.array([c.about[wrong]]))
+                    for c, r in found
+                    if c.about[wrong] or c.about["clean"]
+                ]
+            )
+            for signal, value in _by_sentence(reading).items()
+        }
+        for wrong in ("omission", "major")
+    }
+
+
+# ---- flags
+
+
+def _flags(cases: Sequence[Case], rows: Sequence[Row], reading: str) -> Row:
+    """By rarity, which share of marked words and of others is flagged; also where nothing is marked."""
+    sides: dict[str, tuple[Callable[[Row], np.ndarray], tuple[str, ...]]] = {
+        "source": (lambda row: _source(row, reading), ("omission", "made omission")),
+        "target": (lambda row: np.array(row["log_probability"]), ("addition", "made addition", "mistranslation")),
+    }
+    results: Row = {}
+    for side, (signal, kinds) in sides.items():
+        own = [_words(row, side, signal)[0] for case, row in zip(cases, rows, strict=True) if _is(case, "own", True)]
+        limits = np.quantile(np.concatenate(own), RARITIES)
+        for kind in (*kinds, "own", "clean"):
+            chosen = [r for c, r in zip(cases, rows, strict=True) if _is(c, kind, False)]
+            found = [_words(row, side, signal) for row in chosen]
+            if not found:
+                continue
+            values, marked = (np.concatenate([pair[i] for pair in found]) for i in (0, 1))
+            results[f"{side}, {kind}"] = {
+                str(rarity): {
+                    "of marked": _share(values[marked] < limit),
+                    "of others": _share(values[~marked] < limit),
+                    "flags that are right": _share(marked[values < limit]),
+                }
+                for rarity, limit in zip(RARITIES, limits, strict=True)
+            } | {"words": len(values), "marked": int(marked.sum())}
+    return results
+
+
+def _is(case: Case, kind: str, chosen: bool) -> bool:
+    if case.chosen != chosen:
+        return False
+    return case.kind == "sentence" and case.about["clean"] if kind == "clean" else case.kind == kind
+
+
+def _words(row: Row, side: str, signal: Callable[[Row], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The means of the words that have letters, and which of them are marked."""
+    about, values = row["sides"][side], signal(row)
+    numbers, spoken = np.array(about["words"]), np.array(about["spoken"])
+    members = [numbers == word for word in range(numbers.max() + 1)]
+    members = [own for own in members if spoken[own].any()]
+    marked = np.array(about["marked"])
+    return np.array([values[own].mean() for own in members]), np.array([bool(marked[own].any()) for own in members])
+
+
+def _share(found: np.ndarray) -> float | None:
+    return round(float(found.mean()), 4) if len(found) else None
+
+
+def show(results: dict[str, Any]) -> None:
+    """The figures as tables."""
+    console = Console(width=140)
+    console.print(results["reading"]["chosen"], "chosen on", results["reading"]["chosen on"])
+    for name in ("left out, by token", "without support, by token", "let go of the source", "sentences of MQM"):
+        table = Table("what", "signal", "AUROC", "positive", "negative", title=name)
+        for what, signals in results[name].items():
+            for signal, found in signals.items():
+                if found["auroc"] is not None:
+                    low, high = found["interval"]
+                    score = f"{found['auroc']:.3f} [{low:.3f}, {high:.3f}]"
+                    table.add_row(what, signal, score, str(found["positive"]), str(found["negative"]))
+        console.print(table)
+    console.print(results["flags"])
