@@ -58,17 +58,18 @@ class DecoderPrompts:
         bos = _first([self.chosen, *_values(configs, "forced_bos_token_id")])
         languages = [i for i in around.before if i != self.start and i not in vocabulary.ends]
         self.forced = languages if bos is None else [bos]
+        # what Whisper is told that was said before stands between this token and the start
+        self.text_before = _first([*_values(configs, "prev_sot_token_id"), vocabulary.id_of("<|startofprev|>")])
         self.written_ends = set(as_list(options.get("eos_token_id", (configs[0] or configs[1]).eos_token_id)))
 
     def read(self, ids: list[int], number: int) -> Prefix:
         """The prefix of target ids that come with or without start and forced tokens and a language after the end."""
         ids, last = self._part_language_after_end(ids)
         start = self.require_start(last)
-        if len(ids) > 1 and ids[0] == start:
-            ids = ids[1:]
+        given, ids = self._part_at_start(ids, start)
         own = self._forced_in_front(ids)
         forced = self.forced if self.chosen is not None or not own else own
-        return self._prefix([start, *forced], ids[len(own) :], number)
+        return self._prefix([*given, start, *forced], ids[len(own) :], number)
 
     def read_generated(self, ids: list[int], prompt_length: int, number: int) -> Prefix:
         """The prefix of what `generate` returned, given how many tokens were put in before the first was written."""
@@ -85,6 +86,14 @@ class DecoderPrompts:
             language = "" if self.vocabulary.knows_language else ", or set tokenizer.tgt_lang to the target's language"
             raise ValueError(f"{START_UNKNOWN}{language}.")
         return start
+
+    def _part_at_start(self, ids: list[int], start: int) -> tuple[list[int], list[int]]:
+        """What stands before and after the start token: nothing before it, but for Whisper's text of before."""
+        if len(ids) > 1 and ids[0] == start:
+            return [], ids[1:]
+        if ids[:1] == [self.text_before] and start in ids:
+            return ids[: ids.index(start)], ids[ids.index(start) + 1 :]
+        return [], ids
 
     def _part_language_after_end(self, ids: list[int]) -> tuple[list[int], int | None]:
         """Labels of mBART-25 have the language token, which the decoder starts with, behind the end."""

@@ -15,17 +15,21 @@ from transformers import PreTrainedModel
 
 from hf_lrp.inputs.ids import Described, Sources
 from hf_lrp.inputs.options import require_no_prompt
-from hf_lrp.inputs.prefixes import DecoderPrompts
+from hf_lrp.inputs.prefixes import DecoderPrompts, Prefix
 from hf_lrp.inputs.prompts import Prompt
 from hf_lrp.kinds.encoder_decoder import Encoded, has_length_limit
 from hf_lrp.kinds.kind import Asked
-from hf_lrp.models.configs import position_limit
+from hf_lrp.models.configs import generation_config_of, position_limit
 from hf_lrp.models.families import Family
 from hf_lrp.models.vocabulary import Vocabulary
 
 # Whisper's second convolution makes one position of two frames.
 FRAMES_PER_POSITION = 2
 FRAMES_PER_SECOND = 100  # where no feature extractor says otherwise
+_NO_TIMES, _SIZE = (
+    "<|notimestamps|>",
+    51864,
+)  # how Whisper's vocabularies are told, the smallest of which has this size
 
 _ACCEPTED = (
     "pass samples as a 1-D array of floats, with the model's processor in place of the tokenizer, or log-mel features "
@@ -44,7 +48,8 @@ class Speech:
         """Samples or features."""
         require_no_prompt(asked.model, asked.prompt)
         prompts = DecoderPrompts(asked.model, asked.vocabulary, asked.options)
-        return Heard(read_audio(asked.source, asked.model, asked.processor), prompts)
+        config = asked.options.get("generation_config") or generation_config_of(asked.model)
+        return Heard(read_audio(asked.source, asked.model, asked.processor), prompts, config)
 
     def corpus_prompt(self, model: PreTrainedModel, tokenizer: Any, prompt: Any) -> Prompt | None:
         """Raise: corpora are of text."""
@@ -65,18 +70,44 @@ def _refuse_text(model: PreTrainedModel) -> NoReturn:
 
 @dataclass(frozen=True)
 class Heard(Encoded):
-    """Recordings for an encoder, and what the decoder is prompted with."""
+    """Recordings for an encoder, what the decoder is prompted with, and the config that says so to `generate`."""
+
+    config: Any
+
+    def read_targets(self, given: Any) -> tuple[list[Prefix], bool]:
+        """Targets as prefixes, and whether a single one was given."""
+        if self.prompts.vocabulary.tokenizer is None:  # which would know the tokens of languages and tasks
+            require_prompt_tokens(self.prompts.vocabulary, self.config)
+        return super().read_targets(given)
 
     def batch(
         self, model: PreTrainedModel, batch: list[Tensor], options: dict[str, Any]
     ) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Features of one length, and settings that make Whisper return all tokens, also those it opens with."""
+        require_prompt_tokens(self.prompts.vocabulary, self.config)
         settings: dict[str, Any] = {"force_unique_generate_call": True}
         if not has_length_limit(model, options):
             settings["max_length"] = position_limit(model)
         features = torch.stack(batch).to(model.dtype)
         mask = features.new_ones(len(features), features.shape[-1], dtype=torch.long)
         return {"input_features": features, "attention_mask": mask}, settings
+
+
+def require_prompt_tokens(vocabulary: Vocabulary, config: Any) -> None:
+    """Raise for generation configs that are older than the names of Whisper's languages, tasks and times in them.
+
+    With such a one, `generate` prompts the decoder with no language or task, and these are written as if they were
+    text, or `language=` fails.
+    """
+    if getattr(config, "no_timestamps_token_id", None) is not None:
+        return
+    if vocabulary.id_of(_NO_TIMES) is not None or vocabulary.sizes["target"] >= _SIZE:
+        raise ValueError(
+            "The model's generation config is an old one, without the names of Whisper's languages and tasks, so what "
+            "the decoder is prompted with would count as predicted. Take that of the release it was made from, for "
+            "example model.generation_config = GenerationConfig.from_pretrained('openai/whisper-tiny'), or pass the "
+            "processor and a target."
+        )
 
 
 def read_audio(given: Any, model: PreTrainedModel, feature_extractor: Any) -> Sources:

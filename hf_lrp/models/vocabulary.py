@@ -146,6 +146,10 @@ class Vocabulary:
         found = next((i for i in (own, self.pad, *sorted(self.ends)) if i is not None), 0)
         return min(found, self.sizes["source"] - 1), min(found, self.sizes["target"] - 1)
 
+    def id_of(self, token: str) -> int | None:
+        """The id of a special token; None where the tokenizer has none such, or there is no tokenizer."""
+        return None if self.tokenizer is None else self.tokenizer.get_added_vocab().get(token)
+
     def find_target(self, text: str) -> int:
         """The id of a target token, given as its piece (`▁cat`) or as a word that is one piece (`cat`)."""
         if self.tokenizer is None:

@@ -195,7 +195,7 @@ class Contributions(Plotted, Paged):
         numbers = tuple(self.steps[i] for i in chosen)
         inside = self.inside and self.inside.at(chosen)
         words = tuple(self.contrasted[i] for i in chosen) if self.contrasted else ()
-        chosen_parts = {"spans": spans, "inside": inside, "contrasted": words}
+        chosen_parts: dict[str, Any] = {"spans": spans, "inside": inside, "contrasted": words}
         return replace(self, **tensors, predicted_tokens=predicted, steps=numbers, **chosen_parts)
 
     @property

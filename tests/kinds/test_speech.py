@@ -1,5 +1,6 @@
 """Sound as a source: what is accepted, what the decoder is prompted, and what the result calls its positions."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,56 @@ def test_languages_of_ids_are_kept(model, processor):
         assert c.target_ids.tolist() == convert(["<|0.00|>", "Ġhe", "Ġis"])
     words = explain_one(model, processor, source, convert(["<|0.00|>", "Ġhe", "Ġis", "<|0.04|>", "Ġit"]))
     assert words.merge_subwords().target_tokens == ("<|0.00|>", "he", "is", "<|0.04|>", "it")
+
+
+def test_ids_may_begin_with_a_text_that_the_decoder_is_prompted_with(model, processor):
+    """As `generate` is prompted with `prompt_ids`: all up to the start token and its languages is given."""
+    tokenizer = processor.tokenizer
+    before = tokenizer.convert_tokens_to_ids(["<|startofprev|>", "Ġhe", "Ġis"])
+    ids = [*before, *tokenizer(text_target=TARGET).input_ids]
+    source = features_of(processor, tone())
+    c = explain_one(model, processor, source, ids, predict="target")
+    assert c.start_tokens == ("<|startofprev|>", "Ġhe", "Ġis", START, *FORCED)
+    assert c.target_ids.tolist() == ids[7:]
+    with torch.no_grad():
+        logits = model(input_features=source[None], decoder_input_ids=torch.tensor([ids[:-1]])).logits[0, 6:]
+    torch.testing.assert_close(c.logits, logits.gather(1, torch.tensor(ids[7:])[:, None])[:, 0], atol=1e-5, rtol=0)
+    without = explain_one(model, None, source, torch.tensor(ids), predict="target")
+    assert torch.equal(without.source, c.source) and without.start_tokens == tuple(map(str, ids[:7]))
+    written = explain_one(model, processor, source, language="fr", prompt_ids=torch.tensor(before), max_new_tokens=4)
+    again = explain_one(model, processor, source, [*before, *ids[3:7], *written.target_ids.tolist()])
+    assert torch.equal(written.source, again.source) and again.start_tokens == written.start_tokens
+
+
+class TestOldGenerationConfig:
+    """It does not name the tokens of languages and tasks, so that they would be counted as predicted."""
+
+    @pytest.fixture
+    def old(self, model):
+        other = copy.deepcopy(model)
+        for name in ("lang_to_id", "task_to_id", "no_timestamps_token_id", "is_multilingual", "prev_sot_token_id"):
+            delattr(other.generation_config, name)
+        return other
+
+    @pytest.mark.parametrize("options", [{}, {"language": "en"}], ids=str)
+    def test_is_refused_where_the_model_writes(self, old, processor, options):
+        with pytest.raises(ValueError, match="Take that of the release it was made from"):
+            explain(old, processor, tone(), max_new_tokens=4, **options)
+
+    def test_is_replaced_by_one_that_is_given(self, model, old, processor):
+        options = {"generation_config": model.generation_config, "language": "en", "max_new_tokens": 4}
+        assert explain(old, processor, tone(), **options) == explain(model, processor, tone(), **options)
+
+    def test_targets_have_the_prompt_of_the_tokenizer(self, model, old, processor):
+        expected = explain_one(model, processor, tone(), TARGET)
+        for target in (TARGET, processor.tokenizer(text_target=TARGET).input_ids):
+            assert explain(old, processor, tone(), target) == expected
+
+    def test_ids_of_a_real_vocabulary_need_the_processor(self):
+        large = tiny_model("whisper", vocab_size=51865)
+        source = torch.zeros(5, 2 * large.config.max_source_positions)
+        with pytest.raises(ValueError, match="or pass the processor and a target"):
+            explain(large, None, source, [4, 5, 6])
 
 
 class TestModelPrefix:
