@@ -94,8 +94,23 @@ def test_what_cannot_be_registered() -> None:
 
 
 def rows_of_the_page() -> dict[str, list[str]]:
-    rows = [line.strip("|").split("|") for line in PAGE.read_text(encoding="utf-8").splitlines() if "| `" in line]
+    text = PAGE.read_text(encoding="utf-8").partition("\n## How the families differ\n")[2]
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| `")]
     return {re.findall(r"`([^`]+)`", row[0])[0]: [cell.strip() for cell in row[1:]] for row in rows}
+
+
+def test_the_page_lists_the_families_that_there_are() -> None:
+    text = PAGE.read_text(encoding="utf-8").partition("\n## How the families differ\n")[0]
+    listed = {
+        part: re.findall(r"^\|[^|]+\| `(\w[\w-]*)` \| 0", text_of, re.MULTILINE) for part, text_of in sections(text)
+    }
+    assert listed["Models with an encoder"] == [name for name in FAMILIES if FAMILIES[name].encoder is not None]
+    assert listed["Models without an encoder"] == [name for name in FAMILIES if FAMILIES[name].encoder is None]
+
+
+def sections(text: str) -> list[tuple[str, str]]:
+    """Headings with what stands below."""
+    return [(part.partition("\n")[0], part.partition("\n")[2]) for part in text.split("\n## ")[1:]]
 
 
 def test_the_page_and_the_code_agree() -> None:
@@ -109,7 +124,7 @@ def test_the_page_and_the_code_agree() -> None:
         bias = "none" if family.head_bias is None else f"`{family.head_bias}`"
         expected = [norm, "yes" if family.embedding_norm else "no", family.positions, f"`{family.head}`", bias]
         expected += [f"if `{family.scaled_head}`" if family.scaled_head else "no", family.forced]
-        assert rows[name][1:] == expected, name
+        assert rows[name] == expected, name
 
 
 def test_the_page_and_the_code_agree_on_models_without_an_encoder() -> None:
@@ -133,4 +148,4 @@ def test_the_page_and_the_code_agree_on_models_without_an_encoder() -> None:
             "projection before the output layer": family.output_projection,
         }
         has = ", ".join(name for name, value in features.items() if value) or "none of these"
-        assert rows[name][1:] == [norm, family.positions, has], name
+        assert rows[name] == [norm, family.positions, has], name
