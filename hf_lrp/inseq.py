@@ -25,7 +25,7 @@ from hf_lrp.relevance.propagation import Relevance, memory_for_steps, propagate
 class AlphaBetaLRP(FeatureAttribution):
     """Raw shares of source and prefix tokens, which sum to 1 with `attribute_target=True`.
 
-    Explained is the logit of the token that is written at each step. All steps of a sentence go back together, before
+    Explains the logit of the token that is written at each step. All steps of a sentence go back together, before
     inseq asks for them one by one. In a model without an encoder the prompt is a part of the prefix, as inseq has it.
     """
 

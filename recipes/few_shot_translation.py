@@ -7,7 +7,7 @@
 MODEL is a decoder-only model: a folder, a GGUF file or a Hub id. The prompt is an instruction, five examples and the
 source. Four conditions, each for all sentences: the reference as prefix; the reference of an unrelated sentence as
 prefix; examples whose French sides are exchanged; an unrelated source with the reference of the right one as prefix.
-Explained is the most probable token at each step. Measured are the raw shares of all parts, and R(source), the
+This explains the most probable token at each step, and measures the raw shares of all parts, and R(source), the
 source's part of source and prefix, as for models with an encoder. The embedded Marian model is measured on the same
 Tatoeba sentences, which neither its training nor the examples have.
 

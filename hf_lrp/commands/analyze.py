@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Load the data and the model, evaluate, and show the overall figures."""
     if len(set(args.prefix)) < len(args.prefix):
-        args.usage_error("--prefix names a type twice")
+        args.usage_error("--prefix lists a type twice")
     if args.num_beams is not None and "model" not in args.prefix:
         args.usage_error("--num-beams is for --prefix model")
     require_folder(args.out)

@@ -222,7 +222,9 @@ def _read_calibration(args: argparse.Namespace) -> Calibration | None:
     if args.html is None:
         args.usage_error("--calibration is for the page: give --html too")
     if args.start_token == "keep" or args.rule != ("alphabeta", (1.0, 0.0)):
-        args.usage_error("--calibration is of shares without the start token, with the default rule: leave others out")
+        args.usage_error(
+            "--calibration is for the default rule, without the start token: leave --rule and --start-token out"
+        )
     from hf_lrp.corpus.calibration import Calibration
 
     return Calibration.load(args.calibration)

@@ -97,7 +97,7 @@ class Calibration:
             return cls(**content)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{path} is no calibration that `hf-lrp score` has written ({error}): give another file, or sentences "
+                f"{path} is not a calibration that `hf-lrp score` wrote ({error}): give another file, or sentences "
                 "to calibrate on."
             ) from error
 

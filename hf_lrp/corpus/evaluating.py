@@ -69,7 +69,7 @@ def evaluate(
     """Contributions of source and prefix to the predictions for many pairs, stored in a folder.
 
     Interrupted at any moment and called again with the same arguments, it continues. Started by ``accelerate launch``,
-    processes share the work; all must see the folder. The number of processes changes no result.
+    processes share the work; all need access to the folder. The number of processes changes no result.
 
     Args:
         model, tokenizer, rule, max_memory: as for `hf_lrp.explain`; ``max_memory`` is 2 GB by default.
@@ -315,7 +315,7 @@ def _read_task(
     if isinstance(prefixes, str) or not prefixes or not set(prefixes) <= set(PREFIXES):
         raise ValueError(f"prefixes must be one or more of {', '.join(PREFIXES)}, got {prefixes!r}.")
     if len(set(prefixes)) < len(prefixes):
-        raise ValueError(f"prefixes has one twice: {', '.join(prefixes)}.")
+        raise ValueError(f"prefixes lists one twice: {', '.join(prefixes)}.")
     explainer, kind = Explainer(model, tokenizer), kind_of(model)
     read, memory = kind.corpus_prompt(model, tokenizer, prompt), max_memory or MEMORY
     vocabulary = Vocabulary(model, tokenizer)

@@ -34,7 +34,7 @@ class Journal:
         try:
             found, *self.rows = [parse_json(line) for line in whole.splitlines()]
             if not all(isinstance(row, dict) for row in (found, *self.rows)):
-                raise ValueError("a line is no object")
+                raise ValueError("a line is not an object")
         except ValueError as error:
             raise ValueError(f"{path} is damaged ({error}): remove it to start again.") from error
         changed = [name for name in settings.keys() | found.keys() if settings.get(name) != found.get(name)]

@@ -62,10 +62,10 @@ def _check_entries(manifest: dict[str, Any]) -> None:
         raise ValueError(f"its selection has number {number!r} and lengths {lengths!r}")
     texts = [selection["sha256"], manifest["tokenizer"]["sha256"], *(manifest[name] for name in ("model", "rule"))]
     if not all(isinstance(text, str) for text in texts) or not isinstance(manifest["label"], str | None):
-        raise ValueError("a name or checksum is no text")
+        raise ValueError("a name or checksum is not text")
     shards, metrics = manifest["shards"], manifest.get("metrics")
     if not (metrics is None or isinstance(metrics["sha256"], str)):
-        raise ValueError("the checksum of its metrics is no text")
+        raise ValueError("the checksum of its metrics is not text")
     if shards is None:
         return
     rows = [entry["rows"] for entry in shards]
@@ -74,7 +74,7 @@ def _check_entries(manifest: dict[str, Any]) -> None:
     if not all(map(_is_count, rows)) or sum(rows) != number * len(prefixes):
         raise ValueError(f"its shards have {sum(rows)} rows, not {number} for each of {len(prefixes)} prefix types")
     if not all(isinstance(entry["sha256"], str) for entry in shards):
-        raise ValueError("a checksum is no text")
+        raise ValueError("a checksum is not text")
 
 
 def _is_count(value: Any) -> bool:

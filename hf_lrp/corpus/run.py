@@ -131,7 +131,7 @@ class Run:
                     raise RunError(
                         f"{self.folder / 'shards' / entry['file']} has sentence {sentence.sentence} with "
                         f"{sentence.prefix} prefix where the manifest says sentence {number} with {prefix} prefix: "
-                        "these files are of different evaluations. Evaluate into another folder."
+                        "these files belong to different evaluations. Evaluate into another folder."
                     )
                 number += 1
                 yield sentence

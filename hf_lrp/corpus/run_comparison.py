@@ -94,7 +94,7 @@ def open_runs(folders: Sequence[Path], labels: Sequence[str] | None = None) -> l
     for number, run in enumerate(runs):
         for other in runs[:number]:
             if run.folder.resolve() == other.folder.resolve():
-                raise RunError(f"{run.folder} is given twice: give each run once.")
+                raise RunError(f"{run.folder} is listed twice: list each run once.")
             if run.manifest["shards"] == other.manifest["shards"]:
                 raise RunError(f"{other.folder} and {run.folder} hold the same results: give one of them.")
     names = [run.name for run in runs] if labels is None else list(labels)

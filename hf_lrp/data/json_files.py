@@ -54,4 +54,4 @@ def _number(text: str) -> float:
 
 
 def _refuse(text: str) -> float:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")

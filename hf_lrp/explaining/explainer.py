@@ -87,7 +87,7 @@ def explain(
         prefix: what the model is conditioned on: ``"reference"``, the target (the default where there is one);
             ``"model"``, what it generates itself, by its generation config and ``generate_options``; ``"random"``, an
             unrelated sentence: another one's target, or one from ``pool``.
-        predict: whose logit is explained at each step: ``"top1"``, the most probable token (the paper); ``"target"``,
+        predict: which token's logit to explain per step: ``"top1"``, the most probable one (the paper); ``"target"``,
             the token that follows in the prefix; ids or tokens (``"▁cat"``) per step, [T]; pairs of them, [T, 2],
             whose logit difference is explained (contrastive); or words of the target and what might stand there
             instead, such as ``{"banque": "gare"}``: why the one, not the other, at the steps where these begin to
@@ -145,7 +145,7 @@ def explain_prefixes(
     """What `explain` gives for several prefixes of each source, which share the encoder's work.
 
     One dictionary per source, by prefix type, in order, computed when it is asked for; translations are generated
-    when the first one is. Explained are the most probable tokens, the start token excluded (the paper).
+    when the first one is. Explains the most probable tokens, the start token excluded (the paper).
 
     Args:
         model, tokenizer, prompt, method, rule, batch_size, max_memory: as for `explain`.

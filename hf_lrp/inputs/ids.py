@@ -139,7 +139,7 @@ def _ids(given: Tensor | list[Any], name: str) -> list[int]:
     items = [item.item() if isinstance(item, Tensor) and item.dim() == 0 else item for item in items]
     wrong = next((item for item in items if not _is_id(item)), None)
     if wrong is not None:
-        words = " Words in lists are not read: join them to a text." if isinstance(wrong, str) else ""
+        words = " Words in lists are not read: join them into one text." if isinstance(wrong, str) else ""
         raise TypeError(f"{name} must be a list of integer token ids, but holds a {type(wrong).__name__}.{words}")
     return items
 
@@ -160,7 +160,7 @@ def _from_encoding(given: Mapping[str, Any], vocabulary: Vocabulary, side: Side)
     if ignored:
         raise ValueError(
             f"The {side} brings {', '.join(ignored)}, which explain() does not use: remove it."
-            + (" Labels are given as target." if "labels" in ignored else "")
+            + (" Pass labels as target." if "labels" in ignored else "")
         )
     ids = given["input_ids"]
     if isinstance(ids, Tensor):
@@ -247,7 +247,7 @@ def _prediction(given: Any, count: int, name: str, vocabulary: Vocabulary) -> Te
     try:
         tensor = as_ids(torch.as_tensor(ids), name)
     except (ValueError, OverflowError, RuntimeError):  # rows of different lengths, or numbers of more than 64 bits
-        raise ValueError(f"{name} is no table of ids: {PREDICT}.") from None
+        raise ValueError(f"{name} is not a rectangular array of ids: {PREDICT}.") from None
     if tensor.dim() == 0:
         raise TypeError(f"{PREDICT}, got {type(given).__name__}.")
     if tensor.shape not in ((count,), (count, 2)):

@@ -18,9 +18,7 @@ from hf_lrp.relevance.rules import Rule
 def check_options(prefix: Any, predict: Any, start_token: Any, batch_size: Any, seed: Any) -> None:
     """What can be seen of the options before a model is loaded."""
     if prefix not in (None, "model", "reference", "random"):
-        raise ValueError(
-            f"prefix must be 'model', 'reference' or 'random', got {prefix!r}. A text is given as target."
-        )
+        raise ValueError(f"prefix must be 'model', 'reference' or 'random', got {prefix!r}. Pass a text as target.")
     if predict is None or (isinstance(predict, str) and predict not in ("top1", "target")):
         raise ValueError(f"{PREDICT}, got {predict!r}.")
     if start_token not in ("exclude", "keep"):

@@ -61,7 +61,7 @@ class Speech:
 
     def keeps(self, vocabulary: Vocabulary, prompt: Prompt | None, ids: Sequence[int]) -> bool:
         """Whether decoding and encoding give the same tokens."""
-        raise NotImplementedError("Corpora are of text.")
+        raise NotImplementedError("Corpora must be text.")
 
 
 def _refuse_text(model: PreTrainedModel) -> NoReturn:

@@ -33,7 +33,7 @@ class Text:
         object.__setattr__(self, "spans", tuple((int(start), int(stop)) for start, stop in self.spans))
         for start, stop in self.spans:
             if not 0 <= start < stop <= len(self.text):
-                raise ValueError(f"The word {(start, stop)} is no part of a text of {len(self.text)} characters.")
+                raise ValueError(f"The word {(start, stop)} is not part of a text of {len(self.text)} characters.")
         if any(a[1] > b[0] for a, b in pairwise(self.spans)):
             raise ValueError("The words of a text must be given in order and may not overlap.")
 

@@ -179,7 +179,10 @@ def _require_supported(config: PreTrainedConfig, name: str) -> None:
     known = f"Supported model types: {supported_model_types()}. {HOW_TO}"
     reason = f"model type {kind!r} is not supported{why_unsupported(config)}"
     if kind in FAMILIES:
-        reason, known = f"its config.json says that it is no encoder-decoder, as all of type {kind!r} are", "Mend it."
+        reason, known = (
+            f"its config.json says that it is not an encoder-decoder, although every model of type {kind!r} is one",
+            "Mend it.",
+        )
     raise CheckpointError(f"{name} cannot be explained: {reason}. {known}")
 
 
@@ -227,7 +230,7 @@ def _set_language(tokenizer: PreTrainedTokenizerBase, side: str, language: str |
     if tokenizer.unk_token_id in (encoded[0], encoded[-1]):
         languages = sorted(token for token in tokenizer.get_added_vocab() if "<" not in token)
         raise CheckpointError(
-            f"{language!r} is no language of {name}. It has, for example: {', '.join(languages[:8])}."
+            f"{language!r} is not a language of {name}. It has, for example: {', '.join(languages[:8])}."
         )
 
 

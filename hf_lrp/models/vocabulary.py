@@ -197,7 +197,7 @@ def require_text(texts: Sequence[str], side: Side) -> None:
         half = next((n for n, char in enumerate(text) if "\ud800" <= char <= "\udfff"), None)
         if half is not None:
             raise ValueError(
-                f"{side} {number} has half a character at position {half} (a lone surrogate), which is no text: "
+                f"{side} {number} has half a character at position {half} (a lone surrogate), which is not text: "
                 "read it again as UTF-8."
             )
 

@@ -151,7 +151,7 @@ def _difference(first: Contributions, second: Contributions, names: list[str]) -
 def _result(c: Contributions, levels: dict[str, Contributions], usual: Usual | None) -> dict[str, Any]:
     if usual is not None and c.start_token != "exclude":
         raise ValueError(
-            "A calibration is of shares without the start token, and this result keeps it: explain with "
+            "A calibration describes shares without the start token, and this result keeps it: explain with "
             "start_token='exclude', or leave the calibration out."
         )
     unusual = _unusual(c, None if c.level == "word" else usual)

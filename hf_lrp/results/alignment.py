@@ -93,7 +93,9 @@ def read_links(path: str | os.PathLike[str], first: int = 0) -> GoldLinks:
         for text in line.split():
             link = _LINK.fullmatch(text)
             if link is None:
-                raise ValueError(f"{path}, line {number}: {text!r} is no link such as 0-1, or 0?1 if it is possible.")
+                raise ValueError(
+                    f"{path}, line {number}: {text!r} is not a link such as 0-1, or 0?1 for a possible one."
+                )
             pair = int(link[1]) - first, int(link[3]) - first
             if min(pair) < 0:
                 raise ValueError(f"{path}, line {number}: {text!r}, but words are said to count from {first}.")

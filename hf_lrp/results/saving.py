@@ -77,7 +77,9 @@ def load_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: its checksum does not match; copy it again, or compute and save again.")
     described = json.loads(text)
     if not isinstance(described, dict):
-        raise ValueError(f"{path} does not hold valid contributions: its description is no object. Save them again.")
+        raise ValueError(
+            f"{path} does not hold valid contributions: its description is not an object. Save them again."
+        )
     return {**tensors, **described}
 
 
@@ -100,7 +102,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(
-            f"{path} is truncated, damaged or no safetensors file ({error}); copy it again, or compute and save again."
+            f"{path} is truncated, damaged or not a safetensors file ({error}); copy it again, or compute and save "
+            "again."
         ) from error
     return tensors, metadata
 

@@ -15,7 +15,7 @@ class Step:
     Attributes:
         number: of the step, from 1.
         token: the written token: what the target has at this step.
-        predicted_token: the token whose logit is explained.
+        predicted_token: the token that is explained.
         is_written: whether these two are the same.
         probability, log_probability: of the explained token, the latter as the natural logarithm.
         logit: the explained logit (contrastive: the difference of two).

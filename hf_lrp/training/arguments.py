@@ -9,7 +9,7 @@ from transformers import Seq2SeqTrainingArguments
 
 @dataclass
 class TranslationTrainingArguments(Seq2SeqTrainingArguments):
-    """Those of `Seq2SeqTrainingArguments`, and the paper's. Defaults follow Voita et al. 2021.
+    """Arguments of training: those of `Seq2SeqTrainingArguments`, and the paper's. Defaults follow Voita et al. 2021.
 
     An update is `source_tokens // device_tokens` micro-batches, always the same ones: they are spread over the
     processes there are. So `per_device_train_batch_size` and `gradient_accumulation_steps` are not for you to set.
@@ -22,14 +22,17 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     )
     source_column: str = field(
         default="source",
-        metadata={"help": "Of data sets with text: the column of sources, or their language in `translation`."},
+        metadata={"help": "Column of source texts in a data set, or the sources' language in a column `translation`."},
     )
-    target_column: str = field(default="target", metadata={"help": "The same for targets."})
+    target_column: str = field(
+        default="target",
+        metadata={"help": "Column of target texts in a data set, or the targets' language in a column `translation`."},
+    )
     schedule_scale: float | None = field(
         default=None,
         metadata={
-            "help": "lr = scale * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5); the paper has 4. "
-            "Without it, learning_rate and lr_scheduler_type hold."
+            "help": "Scale of the inverse square root schedule: lr = scale * d_model^-0.5 * min(step^-0.5, step * "
+            "warmup_steps^-1.5); the paper has 4. If it is not given, learning_rate and lr_scheduler_type are used."
         },
     )
     source_word_dropout: float = field(default=0.0, metadata={"help": "Share of source tokens that are replaced."})
@@ -41,13 +44,29 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     )
     save_also: list[int] = field(
         default_factory=list,
-        metadata={"help": "Updates after which a checkpoint is saved besides save_steps, for timelines of training."},
+        metadata={
+            "help": "Updates at which to save a checkpoint, in addition to save_steps: for timelines of training."
+        },
     )
-    adam_beta2: float = field(default=0.98, metadata={"help": "The paper's."})
-    adam_epsilon: float = field(default=1e-9, metadata={"help": "The paper's."})
-    max_grad_norm: float = field(default=0.0, metadata={"help": "The paper clips no gradients."})
-    label_smoothing_factor: float = field(default=0.1, metadata={"help": "The paper's."})
-    remove_unused_columns: bool = field(default=False, metadata={"help": "The collator needs columns of its own."})
+    adam_beta2: float = field(
+        default=0.98,
+        metadata={"help": "Adam's decay rate of squared gradients: 0.98 as in the paper, Trainer has 0.999."},
+    )
+    adam_epsilon: float = field(
+        default=1e-9, metadata={"help": "Adam's smallest divisor: 1e-9 as in the paper, Trainer has 1e-8."}
+    )
+    max_grad_norm: float = field(
+        default=0.0, metadata={"help": "Norm at which gradients are clipped; 0: never, as in the paper."}
+    )
+    label_smoothing_factor: float = field(
+        default=0.1, metadata={"help": "Share of the probability that label smoothing spreads: 0.1 as in the paper."}
+    )
+    remove_unused_columns: bool = field(
+        default=False,
+        metadata={
+            "help": "Whether columns that the model does not take are dropped: must be false, the collator needs them."
+        },
+    )
 
     def __post_init__(self) -> None:
         for name in ("source_word_dropout", "target_word_dropout"):

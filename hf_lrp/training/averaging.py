@@ -45,7 +45,7 @@ def average_checkpoints(
     checkpoints = [Path(folder) for folder in folders]
     twice = next((folder for n, folder in enumerate(checkpoints) if _is_among(folder, checkpoints[:n])), None)
     if twice is not None:
-        raise ValueError(f"{twice} is given twice: give each checkpoint once.")
+        raise ValueError(f"{twice} is listed twice: list each checkpoint once.")
     destination = Path(os.path.realpath(output))
     _require_replaceable(destination, overwrite, checkpoints)
     with ExitStack() as stack:
@@ -104,7 +104,9 @@ def _read_names(index: Path) -> list[str]:
         raise ValueError(f"{index} is damaged ({error}): copy it again, or leave the checkpoint out.") from error
     outside = next((name for name in names if not isinstance(name, str) or Path(name).name != name), None)
     if outside is not None:
-        raise ValueError(f"{index} names {outside!r}, which is no file of its folder: such an index is not followed.")
+        raise ValueError(
+            f"{index} names {outside!r}, which is not a file in its folder: such an index is not followed."
+        )
     return names
 
 

@@ -104,7 +104,7 @@ def test_a_folder_of_another_evaluation_is_refused(tmp_path, model, data, capsys
         (["--lengths", "20"], "neither auto nor mixed nor two numbers such as 20,23"),
         (["--lengths", "0,3"], "neither auto"),
         (["--number", "0"], "not a number from 1 to"),
-        (["--prefix", "model", "model"], "names a type twice"),
+        (["--prefix", "model", "model"], "lists a type twice"),
         (["--prefix", "reference", "--num-beams", "4"], "--num-beams is for --prefix model"),
         (["--max-memory", "much"], "not a size"),
         (["--rule", "alpha:1"], "is none of alphabeta:A,B"),

@@ -71,7 +71,7 @@ def test_a_calibration_is_read_as_written(tmp_path):
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "other"}', '{"format": "hf_lrp.calibration"}'])
 def test_another_file_is_no_calibration(tmp_path, content):
     (tmp_path / "c.json").write_text(content)
-    with pytest.raises(ValueError, match="c.json is no calibration"):
+    with pytest.raises(ValueError, match="c.json is not a calibration"):
         Calibration.load(tmp_path / "c.json")
 
 
@@ -124,14 +124,14 @@ def test_a_calibration_that_flags_everything_or_nothing_is_refused(tmp_path, cha
     (tmp_path / "c.json").write_text(json.dumps(GOOD))
     assert Calibration.load(tmp_path / "c.json").mean == (0.8,)
     (tmp_path / "c.json").write_text(json.dumps(GOOD | changes))
-    with pytest.raises(ValueError, match="c.json is no calibration .*: give another file, or sentences"):
+    with pytest.raises(ValueError, match="c.json is not a calibration .*: give another file, or sentences"):
         Calibration.load(tmp_path / "c.json")
 
 
 @pytest.mark.parametrize("mean", ["[" * 100_000, "1" + "0" * 400, "1e400", "NaN", "[-Infinity]"])
 def test_numbers_that_no_float_holds_are_refused(tmp_path, mean):
     (tmp_path / "c.json").write_text(json.dumps(GOOD).replace("[0.8]", mean))
-    with pytest.raises(ValueError, match="c.json is no calibration"):
+    with pytest.raises(ValueError, match="c.json is not a calibration"):
         Calibration.load(tmp_path / "c.json")
 
 

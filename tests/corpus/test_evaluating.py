@@ -335,7 +335,7 @@ def test_a_tokenizer_that_does_not_give_back_what_the_model_wrote_is_noticed(fol
         ({"prefixes": "model"}, "one or more of reference, model, random"),
         ({"prefixes": []}, "one or more of"),
         ({"prefixes": ["models"]}, "one or more of"),
-        ({"prefixes": ["model", "model"]}, "has one twice"),
+        ({"prefixes": ["model", "model"]}, "lists one twice"),
         ({"number": 1}, "at least two with different targets: evaluate more pairs"),
         ({"model": tiny_model("whisper")}, "reads audio: only corpora of text"),
         ({"pairs": []}, "corpus is empty"),

@@ -32,7 +32,7 @@ BAD_INPUT = {
     "set": (dict(source={"the cat"}), TypeError, "has no order: pass a list"),
     "table": (dict(source=pd.DataFrame({"en": ["the"]})), TypeError, "DataFrame: pass one of its columns"),
     "surrogate": (dict(source="the \ud83d cat"), ValueError, "half a character at position 4"),
-    "words": (dict(source=[["the", "cat"]]), TypeError, "join them to a text"),
+    "words": (dict(source=[["the", "cat"]]), TypeError, "join them into one text"),
     "bool ids": (dict(source=torch.tensor([True, False])), TypeError, "integer token ids, got torch.bool"),
     "bool array": (dict(source=np.array([True, False])), TypeError, "integer token ids, got torch.bool"),
     "sparse ids": (dict(source=torch.tensor([1, 2]).to_sparse()), TypeError, "sparse or nested tensor"),
@@ -90,7 +90,11 @@ BAD_INPUT = {
     "predict nothing": (dict(source="the", target="a", predict=None), ValueError, "predict must be .* got None"),
     "predict object": (dict(source="the", target="a", predict=object()), TypeError, "predict must be .* got object"),
     "predict number": (dict(source="the", target="a", predict=3), TypeError, "predict must be .* got int"),
-    "predict ragged": (dict(source="the", target="a", predict=[[1, 2], [3]]), ValueError, "is no table of ids"),
+    "predict ragged": (
+        dict(source="the", target="a", predict=[[1, 2], [3]]),
+        ValueError,
+        "is not a rectangular array of ids",
+    ),
     "predict floats": (dict(source="the", target="a", predict=[1.0, 2.0]), TypeError, "predict must be .* got float"),
     "predict twice": (
         dict(source="the", target="a", predict=[[1, 2], [3, 3]]),

@@ -68,7 +68,7 @@ class TestWholeWords:
         [(word, other, note)] = c.contrasted
         assert (word, other, c.predicted_tokens) == ("voisins", "amis", ("▁vois vs ▁amis",))
         assert note.startswith(
-            "“voisins” and “amis” share no first piece, so their first pieces decide: explained is “vois” against "
+            "“voisins” and “amis” share no first piece, so their first pieces decide: this explains “vois” against "
             "“amis”; what comes later, “ins” of “voisins”, is not compared"
         )
         step = c.steps[0] - 1
@@ -84,7 +84,7 @@ class TestWholeWords:
         c = explain(model, tokenizer, SOURCE, self.NEIGHBOURS, predict={"voisins": "voisines"})
         assert c.predicted_tokens == ("ins vs ines",)
         assert c.contrasted[0].note.startswith(
-            "“voisins” and “voisines” share “vois”, and the pieces after it decide: explained is “ins” against “ines”"
+            "“voisins” and “voisines” share “vois”, and the pieces after it decide: this explains “ins” against “ines”"
         )
 
     def test_a_word_that_goes_on_from_the_other(self, loaded):

@@ -168,7 +168,7 @@ def test_a_folder_without_config(tmp_path):
         ('{"model_type": "mixtral"}', r"'mixtral' is not supported: it is a mixture of experts.* Supported .* marian"),
         ('{"model_type": "mamba"}', r"'mamba' is not supported: it is a state space model"),
         ('{"model_type": "bert"}', r"'bert' is not supported\. Supported .* marian"),
-        ('{"model_type": "marian", "is_encoder_decoder": false}', r"says that it is no encoder-decoder"),
+        ('{"model_type": "marian", "is_encoder_decoder": false}', r"says that it is not an encoder-decoder"),
         ('{"model_type": "nllb-moe"}', r"'nllb-moe' is not supported: it is a mixture .* marian.*adding_a_family"),
         ('{"model_type": "whisper"}', r"reads audio, and the command line takes text only\. Use hf_lrp\.explain"),
     ],
@@ -323,7 +323,9 @@ def test_languages_of_a_multilingual_model(tmp_path):
 
 @pytest.mark.parametrize("languages", [("xx", None), (None, "xx")])
 def test_unknown_languages_are_named(tmp_path, languages):
-    with pytest.raises(CheckpointError, match=r"'xx' is no language of .*for example: deu_Latn, eng_Latn, fra_Latn"):
+    with pytest.raises(
+        CheckpointError, match=r"'xx' is not a language of .*for example: deu_Latn, eng_Latn, fra_Latn"
+    ):
         load_checkpoint(multilingual(tmp_path), *languages)
 
 

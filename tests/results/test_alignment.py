@@ -146,7 +146,7 @@ def test_words_may_count_from_one(tmp_path):
 def test_a_damaged_link_is_named_with_its_line(tmp_path, link):
     path = tmp_path / "gold.txt"
     path.write_text(f"0-0\n0-0 {link}\n")
-    with pytest.raises(ValueError, match=f"line 2: '{link}' is no link"):
+    with pytest.raises(ValueError, match=f"line 2: '{link}' is not a link"):
         read_links(path)
 
 

@@ -77,7 +77,7 @@ def test_missing_files_and_directories(tmp_path):
 def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "other.bin"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"other\.bin is truncated, damaged or no safetensors file .* save again"):
+    with pytest.raises(ValueError, match=r"other\.bin is truncated, damaged or not a safetensors file .* save again"):
         Contributions.load(path)
 
 

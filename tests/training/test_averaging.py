@@ -195,7 +195,7 @@ class TestBadCheckpoints:
     def test_one_checkpoint_twice(self, run, tmp_path):
         (tmp_path / "link").symlink_to(run / "checkpoint-8")
         folders = [tmp_path / "link", *checkpoints(run, 9, 8)]
-        with pytest.raises(ValueError, match="checkpoint-8 is given twice"):
+        with pytest.raises(ValueError, match="checkpoint-8 is listed twice"):
             average_checkpoints(folders, tmp_path / "mean")
 
     @pytest.mark.parametrize("name", ["../w.safetensors", "/w.safetensors", "sub/w.safetensors"])

@@ -153,7 +153,7 @@ def test_settings_that_would_have_no_effect(tmp_path: Path, settings: dict[str, 
 
 @pytest.mark.parametrize("name", ["source_word_dropout", "target_word_dropout", "label_smoothing_factor"])
 def test_minimum_risk_has_no(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is of maximum likelihood"):
+    with pytest.raises(ValueError, match=f"{name} belongs to maximum likelihood"):
         MinimumRiskTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **{name: 0.1})
 
 

@@ -32,7 +32,7 @@ Args:
     predictions: translations, as text.
     sources: source sentences, as text, one per translation.
     model: an encoder-decoder model in evaluation mode, or the folder or Hub id of one.
-    tokenizer: the model's tokenizer; needed where `model` is no name.
+    tokenizer: the model's tokenizer; needed where `model` is not a name.
     predict: "top1" explains the most probable token of each step (the paper), "target" the translation's own.
     progress: show a progress bar.
     source_tokens: False leaves source_entropy out, which takes about half the time.

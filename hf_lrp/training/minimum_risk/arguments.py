@@ -12,7 +12,7 @@ RISKS = ("bleu", "chrf")
 
 @dataclass
 class MinimumRiskTrainingArguments(TranslationTrainingArguments):
-    """Those of `TranslationTrainingArguments`, and those of minimum risk. Defaults follow Voita et al. 2021."""
+    """Arguments of minimum risk, and those of `TranslationTrainingArguments`. Defaults follow Voita et al. 2021."""
 
     candidates: int = field(default=50, metadata={"help": "Samples per sentence, besides the reference."})
     alpha: float = field(default=0.005, metadata={"help": "Sharpness of the distribution over candidates: P^alpha."})
@@ -23,9 +23,14 @@ class MinimumRiskTrainingArguments(TranslationTrainingArguments):
     scoring_tokens: int = field(
         default=16_000, metadata={"help": "Candidate tokens whose activations are kept; bounds the memory."}
     )
-    learning_rate: float = field(default=1e-5, metadata={"help": "The paper's."})
-    lr_scheduler_type: str = field(default="constant_with_warmup", metadata={"help": "Warm-up: warmup_steps."})
-    label_smoothing_factor: float = field(default=0.0, metadata={"help": "Minimum risk has none."})
+    learning_rate: float = field(default=1e-5, metadata={"help": "Highest learning rate: 1e-5 as in the paper."})
+    lr_scheduler_type: str = field(
+        default="constant_with_warmup",
+        metadata={"help": "Learning rate over time: warms up over warmup_steps, then stays."},
+    )
+    label_smoothing_factor: float = field(
+        default=0.0, metadata={"help": "Must be 0: minimum risk has no labels to smooth."}
+    )
 
     def __post_init__(self) -> None:
         require(self.risk in RISKS, f"risk must be one of {RISKS}, got {self.risk!r}.")
@@ -39,7 +44,7 @@ class MinimumRiskTrainingArguments(TranslationTrainingArguments):
         for name in ("source_word_dropout", "target_word_dropout", "label_smoothing_factor"):
             require(
                 getattr(self, name) == 0,
-                f"{name} is of maximum likelihood: minimum risk training has none. Set it to 0, or leave it out.",
+                f"{name} belongs to maximum likelihood, and minimum risk training has none. Leave it out.",
             )
         if self.greater_is_better is None and (self.metric_for_best_model or "").endswith("risk"):
             self.greater_is_better = False

@@ -36,7 +36,9 @@ class MinimumRiskTrainer(TranslationTrainer):
     def __init__(self, *arguments: Any, risk: Risk | None = None, **options: Any) -> None:
         super().__init__(*arguments, **options)
         if self.compute_loss_func is not None:
-            raise ValueError("compute_loss_func is of maximum likelihood: give minimum risk training a risk.")
+            raise ValueError(
+                "compute_loss_func belongs to maximum likelihood: minimum risk training takes a risk instead."
+            )
         require_whole_parameters(self, "Minimum risk training")
         self._statistics = MinimumRiskStatistics()
         self._settings = MinimumRiskSettings(
@@ -50,7 +52,7 @@ class MinimumRiskTrainer(TranslationTrainer):
         if self.args.risk == "bleu":
             return partial(negative_sentence_bleu, smoothing=self.args.bleu_smoothing)
         if self.processing_class is None:
-            raise ValueError("chrF is of text: give the tokenizer as processing_class.")
+            raise ValueError("chrF is computed on text: give the tokenizer as processing_class.")
         return TextRisk.chrf(cast(Any, self.processing_class))
 
     def _count(self, batch: dict[str, Tensor]) -> Tensor:
