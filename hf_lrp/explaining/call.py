@@ -23,6 +23,7 @@ from hf_lrp.models.configs import generation_config_of
 from hf_lrp.models.passes import DecoderInput
 from hf_lrp.models.structure import Network
 from hf_lrp.models.vocabulary import Vocabulary
+from hf_lrp.relevance.trace import Inside
 
 Choice = Callable[[Tensor], Tensor]  # from logits [T, V] to the ids that are explained
 
@@ -34,6 +35,7 @@ class Settings(NamedTuple):
     start_token: str
     method: Method
     source_tokens: bool = True
+    inside: Inside = False
 
 
 class Case(NamedTuple):

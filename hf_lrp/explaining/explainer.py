@@ -19,6 +19,7 @@ from hf_lrp.inputs.doubts import doubts_about_text, doubts_about_tokenizer, warn
 from hf_lrp.inputs.memory import memory_limit
 from hf_lrp.inputs.options import (
     check_generation,
+    check_inside_option,
     check_options,
     check_prefix_targets,
     check_source_tokens,
@@ -38,6 +39,7 @@ from hf_lrp.models.structure import Network
 from hf_lrp.models.vocabulary import Vocabulary
 from hf_lrp.models.weights import require_plain_weights
 from hf_lrp.relevance.rules import Rule
+from hf_lrp.relevance.trace import Inside
 from hf_lrp.results.collection import ContributionsList
 from hf_lrp.results.contributions import Contributions
 
@@ -57,6 +59,7 @@ def explain(
     rule: Rule | None = None,
     start_token: Literal["exclude", "keep"] = "exclude",
     source_tokens: bool = True,
+    inside: Inside = False,
     batch_size: int | None = None,
     max_memory: int | str | None = None,
     seed: int = SEED,
@@ -100,6 +103,9 @@ def explain(
             paper); ``"keep"`` returns raw shares, which sum to 1 together with ``start``.
         source_tokens: False where only R_t(source) is asked for, which takes about half the time: the source counts as
             one token, ``<source>``, with the id -1.
+        inside: True keeps what goes through layers and attention heads, as the result's ``inside``
+            (`hf_lrp.results.inside.Inside`); ``"pairs"`` also what goes from each position to each other one in each
+            head, which takes memory.
         batch_size: how many sources are translated together for ``prefix="model"``; None: as many as fit.
         max_memory: bytes, or a text such as ``"4GB"``, that may be used on top of the model; default: half of what is
             free. Steps are processed in chunks that fit; an error names the least that works where none does.
@@ -120,6 +126,7 @@ def explain(
         rule=rule,
         start_token=start_token,
         source_tokens=source_tokens,
+        inside=inside,
         batch_size=batch_size,
         max_memory=max_memory,
         seed=seed,
@@ -201,6 +208,7 @@ class Explainer:
         rule: Rule | None = None,
         start_token: Literal["exclude", "keep"] = "exclude",
         source_tokens: bool = True,
+        inside: Inside = False,
         batch_size: int | None = None,
         max_memory: int | str | None = None,
         seed: int = SEED,
@@ -212,6 +220,7 @@ class Explainer:
         check_options(prefix, predict, start_token, batch_size, seed)
         method = read_method(method, rule)
         check_source_tokens(method, source_tokens)
+        check_inside_option(inside, source_tokens, method)
         if source is None:
             raise TypeError("There is no source to explain: pass it after the tokenizer, or as source=...")
         call = self._read(source, prompt, generate_options)
@@ -225,7 +234,7 @@ class Explainer:
         else:
             prefixes = call.given_prefixes(prefix, targets, pool, seed)
         cases = call.read_predict(predict, prefixes, target if prefix == "reference" else None)
-        settings = Settings(predict, start_token, method, source_tokens)
+        settings = Settings(predict, start_token, method, source_tokens, inside)
         each = self._explain_each(call, {prefix: cases}, settings)
         single = call.reading.sources.single
         results = ContributionsList(found[prefix] for found in _bar(each, len(prefixes), progress and not single))
@@ -320,6 +329,7 @@ def _ask(call: Call, number: int, source: dict[str, Tensor], cases: Sequence[Cas
         given=[each for _, each in given],
         max_memory=call.max_memory,
         source_tokens=settings.source_tokens,
+        inside=settings.inside,
         unknown=call.vocabulary.unknown,
         group=lambda unit: [reading.group(number, prefix, unit) for prefix, _ in given],
     )

@@ -12,9 +12,11 @@ from hf_lrp.explaining.start_share import leave_out_start
 from hf_lrp.inputs.doubts import doubts_about_text, warn_of_sums
 from hf_lrp.inputs.ids import Described
 from hf_lrp.kinds.kind import Parted
+from hf_lrp.models.vocabulary import Vocabulary
 from hf_lrp.models.words import group_words
 from hf_lrp.results.contrasted import Contrasted
 from hf_lrp.results.contributions import Contributions
+from hf_lrp.results.inside import Inside
 from hf_lrp.results.shares import Shares, kept_without_start, to_shares
 from hf_lrp.results.spans import Span
 from hf_lrp.results.used_method import UsedMethod
@@ -83,6 +85,7 @@ def as_contributions(
         sums_to_one=settings.method.sums_to_one,
         scale=shares.scale,
         contrasted=tuple(contrasted),
+        inside=_inside(parted, described, case, vocabulary),
     )
 
 
@@ -117,3 +120,15 @@ def _as_shares(values: Shares, settings: Settings, numbers: Sequence[int]) -> tu
         kept = kept_without_start(values.start, sums_to_one=False)[:, None]
         source, target = (side.where(kept > 0, 0) / kept.where(kept > 0, 1) for side in values[:2])
     return values._replace(source=source, target=target), error, notes
+
+
+def _inside(parted: Parted, described: Described, case: Case, vocabulary: Vocabulary) -> Inside | None:
+    """What was kept of the way through the layers, with steps first, and what stands at their positions."""
+    flow, ids = parted.relevance.inside, case.prefix.decoder_ids
+    if flow is None:
+        return None
+    tokens = vocabulary.tokens(ids, "target")
+    named, words = {"decoder": tokens}, {"decoder": group_words(tokens, vocabulary.is_special(ids))}
+    if "encoder.positions" in flow:
+        named, words = {**named, "encoder": described.tokens}, {**words, "encoder": described.words}
+    return Inside({name: tensor.transpose(0, 1) for name, tensor in flow.items()}, named, words)

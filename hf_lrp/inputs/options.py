@@ -49,6 +49,23 @@ def check_source_tokens(method: Method, source_tokens: bool) -> None:
         raise ValueError(f"source_tokens=False saves time with LRP only: leave it out with {method}.")
 
 
+def check_inside_option(inside: Any, source_tokens: bool, method: Method) -> None:
+    """Whether the inside of a model can be kept."""
+    if inside not in (True, False) and inside != "pairs":
+        raise ValueError(f"inside must be True, False or 'pairs', got {inside!r}.")
+    if not inside:
+        return
+    if not isinstance(method, LRP):
+        raise ValueError(f"Only LRP passes through layers and heads, so {method} has no inside: leave inside out.")
+    if not source_tokens:
+        raise ValueError("inside needs the way through the encoder, which source_tokens=False leaves out: drop one.")
+    if inside == "pairs" and not method.rule.keeps_sign:
+        raise ValueError(
+            f"inside='pairs' is for rules that keep the sign of relevance, such as AlphaBeta(1, 0), not {method.rule}: "
+            "use inside=True with it."
+        )
+
+
 def check_prefix_targets(targets: Any) -> None:
     """The targets of `explain_prefixes`, by prefix type."""
     if not isinstance(targets, Mapping) or not targets:

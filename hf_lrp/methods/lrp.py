@@ -10,6 +10,7 @@ from hf_lrp.models.passes import Relevance
 from hf_lrp.relevance.patching import patched
 from hf_lrp.relevance.propagation import memory_for_steps, propagate_all
 from hf_lrp.relevance.rules import AlphaBeta, Rule
+from hf_lrp.relevance.trace import bytes_of_pairs
 
 PAPER_RULE = AlphaBeta(alpha=1.0, beta=0.0)
 
@@ -35,7 +36,8 @@ class LRP:
         model, given = question.model, question.given
         longest = max(len(each.ids) for each in given)
         with patched(model, self.rule, question.network) as patch:
-            memory = memory_for_steps(
-                patch.network, question.positions, longest, model.dtype.itemsize, question.max_memory
-            )
-            return propagate_all(patch, dict(question.source), given, memory, question.source_tokens)
+            lengths, item = (question.positions, longest), model.dtype.itemsize
+            steps = sum(each.steps.stop - each.steps.start for each in given)
+            kept = bytes_of_pairs(patch.network, *lengths, steps, item) if question.inside == "pairs" else 0
+            memory = memory_for_steps(patch.network, *lengths, item, question.max_memory, kept)
+            return propagate_all(patch, dict(question.source), given, memory, question.source_tokens, question.inside)

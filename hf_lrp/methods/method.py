@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -25,6 +25,7 @@ class Question(NamedTuple):
     given: what the decoder is given, and what of its predictions is explained.
     max_memory: bytes that may be used on top of the model.
     source_tokens: False where only the whole source's share is asked for.
+    inside: whether to keep what goes through layers and heads; "pairs": also from position to position.
     unknown: ids of tokens that stand for nothing known, of the source's and of the target's vocabulary.
     group: which tokens belong together (see `units`); None: each stands alone.
     """
@@ -36,6 +37,7 @@ class Question(NamedTuple):
     given: Sequence[DecoderInput]
     max_memory: int
     source_tokens: bool = True
+    inside: bool | Literal["pairs"] = False
     unknown: tuple[int, int] = (0, 0)
     group: Callable[[str], list[Groups]] | None = None
 

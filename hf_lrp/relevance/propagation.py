@@ -248,9 +248,12 @@ def _steps_per_chunk(network: Network, source: int, target: int, item: int, max_
     return max(1, max_memory // bytes_per_step(network, source, target, item))
 
 
-def memory_for_steps(network: Network, source: int, target: int, item: int, max_memory: int) -> int:
-    """What a pass over a sentence of these lengths leaves of ``max_memory`` bytes for steps; raises if too little."""
-    fixed, step = bytes_of_pass(network, source, target, item), bytes_per_step(network, source, target, item)
+def memory_for_steps(network: Network, source: int, target: int, item: int, max_memory: int, kept: int = 0) -> int:
+    """What a pass over a sentence of these lengths leaves of ``max_memory`` bytes for steps; raises if too little.
+
+    kept: bytes of what is kept of all steps on their way.
+    """
+    fixed, step = kept + bytes_of_pass(network, source, target, item), bytes_per_step(network, source, target, item)
     if max_memory < fixed + step:
         raise ValueError(
             f"max_memory (by default half of what is free) is {max_memory / 1e6:.3g} MB, but to explain one step of a "

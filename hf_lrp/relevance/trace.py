@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from hf_lrp.models.structure import Attention, FeedForward, Layer, Residual, Stack
+from hf_lrp.models.structure import Attention, FeedForward, Layer, Network, Residual, Stack
 from hf_lrp.relevance.operations import Pairs
 from hf_lrp.relevance.window import Window
 
@@ -177,3 +177,16 @@ def block_name(block: Attention | FeedForward) -> str:
     if isinstance(block, FeedForward):
         return "feed_forward"
     return "cross" if block.cross else "self"
+
+
+def bytes_of_pairs(network: Network, source: int, target: int, steps: int, item: int) -> int:
+    """What pairs of queries and keys take, of sentences of these lengths: as noted, joined, and in the result."""
+    sizes = [
+        block.q.heads * length * (1 + 2 * (source if block.cross else length))
+        for stack, length in ((network.encoder, source), (network.decoder, target))
+        if stack is not None
+        for layer in stack.layers
+        for block in blocks_of(layer)
+        if isinstance(block, Attention)
+    ]
+    return 3 * item * steps * sum(sizes)

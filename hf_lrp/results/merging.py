@@ -47,7 +47,7 @@ def merge_subwords(c: Contributions) -> Contributions:
         spans={name: span.at(mean) for name, span in c.spans.items()},
         contrasted=tuple(c.contrasted[i] for i in first_row) if c.contrasted else (),
         scale=_common(c.scale, rows, mean),
-        inside=None,
+        inside=c.inside and c.inside.merge_words(mean),
         level="word",
         steps=(),
     )

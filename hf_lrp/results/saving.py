@@ -37,8 +37,8 @@ def to_fields(c: Contributions) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors = {name: getattr(c, name) for name in (*FLOATS, *IDS)}
     described = {field.name: getattr(c, field.name) for field in fields(c) if field.name not in tensors}
     described |= {"spans": {name: span.tokens for name, span in c.spans.items()}, "method": c.method.to_plain()}
-    del described["inside"]
     kept = {} if c.inside is None else c.inside.tensors
+    described["inside"] = c.inside and {"tokens": c.inside.tokens, "words": c.inside.words}
     tensors |= {f"{_SPAN}{name}": span.shares for name, span in c.spans.items()}
     return tensors | {f"{_INSIDE}{name}": tensor for name, tensor in kept.items()}, described
 
@@ -48,8 +48,8 @@ def from_fields(values: dict[str, Any]) -> dict[str, Any]:
     spans = {name: Span(tuple(tokens), values[f"{_SPAN}{name}"]) for name, tokens in values["spans"].items()}
     inside = {name.removeprefix(_INSIDE): values[name] for name in values if name.startswith(_INSIDE)}
     rest = {name: value for name, value in values.items() if not name.startswith((_SPAN, _INSIDE))}
-    own = {"spans": spans, "method": UsedMethod(**values["method"]), "inside": Inside(inside) if inside else None}
-    return rest | own
+    kept = Inside(inside, **values["inside"]) if inside else None
+    return rest | {"spans": spans, "method": UsedMethod(**values["method"]), "inside": kept}
 
 
 def save_fields(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> None:
