@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from hf_lrp.models.attention_weights import attention_blocks
 from hf_lrp.models.structure import Attention, Network
-
-Kind: TypeAlias = Literal["encoder", "self", "cross"]
 
 
 class HeadPlace(NamedTuple):
@@ -23,9 +21,9 @@ class HeadPlace(NamedTuple):
     head: int
 
 
-def attention_kinds(network: Network) -> dict[Kind, tuple[Attention, ...]]:
+def attention_kinds(network: Network) -> dict[str, tuple[Attention, ...]]:
     """The attention blocks of all layers, by kind; only ``self`` in a model that is a decoder only."""
-    found: dict[Kind, tuple[Attention, ...]] = {}
+    found: dict[str, tuple[Attention, ...]] = {}
     if network.encoder is not None:
         found["encoder"] = attention_blocks(network.encoder, cross=False)
     found["self"] = attention_blocks(network.decoder, cross=False)
@@ -40,7 +38,7 @@ def heads_masked(network: Network, heads: Collection[HeadPlace]) -> Iterator[Non
     What is masked is the head's whole output, at all positions.
     """
     kinds = attention_kinds(network)
-    by_block: dict[tuple[Kind, int], list[int]] = {}
+    by_block: dict[tuple[str, int], list[int]] = {}
     for place in heads:
         blocks: Sequence[Attention] = kinds.get(place.kind, ())
         if not (0 <= place.layer < len(blocks) and 0 <= place.head < blocks[place.layer].q.heads):

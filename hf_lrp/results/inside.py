@@ -74,7 +74,7 @@ class Inside:
         return f"<Inside: {', '.join(f'{name} {list(tensor.shape)}' for name, tensor in self.tensors.items())}>"
 
     def heads(self, kind: Literal["encoder", "self", "cross"]) -> Tensor:
-        """`[T, L, heads]`, the share through each head of the encoder, or of the decoder's self- or cross-attention."""
+        """`[T, L, heads]`, the share through each head, of the encoder's or the decoder's attention."""
         return self[f"{HEADS[kind]}.heads"].sum(-1)
 
     @property
