@@ -61,8 +61,8 @@ def check_inside_option(inside: Any, source_tokens: bool, method: Method) -> Non
         raise ValueError("inside needs the way through the encoder, which source_tokens=False leaves out: drop one.")
     if inside == "pairs" and not method.rule.keeps_sign:
         raise ValueError(
-            f"inside='pairs' is for rules that keep the sign of relevance, such as AlphaBeta(1, 0), not {method.rule}: "
-            "use inside=True with it."
+            f"inside='pairs' is for rules that keep the sign of relevance, such as AlphaBeta(1, 0): use inside=True "
+            f"with {method.rule}."
         )
 
 

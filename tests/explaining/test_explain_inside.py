@@ -12,6 +12,7 @@ from tiny_tokenizer import tiny_tokenizer
 from torch import Tensor
 
 from hf_lrp import Contributions, Epsilon, explain, load
+from hf_lrp.methods import Attention
 from hf_lrp.results.inside import Inside
 
 SENTENCE, TARGET = "The big dog eats an apple.", "Le grand chien mange une pomme."
@@ -151,7 +152,8 @@ def test_what_cannot_be_kept_is_refused(embedded: Any) -> None:
     options: list[tuple[dict[str, Any], str]] = [
         ({"inside": "heads"}, "True, False or 'pairs'"),
         ({"inside": True, "source_tokens": False}, "source_tokens=False leaves out"),
-        ({"inside": "pairs", "rule": Epsilon()}, "inside=True with it"),
+        ({"inside": True, "method": Attention()}, "Only LRP passes through layers"),
+        ({"inside": "pairs", "rule": Epsilon()}, "inside=True with Epsilon"),
     ]
     for given, message in options:
         with pytest.raises(ValueError, match=message):
