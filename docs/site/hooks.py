@@ -1,5 +1,5 @@
 """What the site has besides the pages in `docs`: pages made of files elsewhere in the repository, and
-those of the gallery, from results that `recipes/gallery.py` has kept.
+those of the gallery, from results that `recipes/pictures/gallery.py` has kept.
 
 Links in Markdown are relative to the file they stand in, so that they work wherever the repository is read. Here those
 that lead out of `docs` are turned into links to a page of the site: README and the like, or a listing of code.
@@ -19,9 +19,11 @@ from hf_lrp import Contributions
 
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "docs" / "gallery"
+_READMES = sorted(place for place in (ROOT / "recipes").glob("*/README.md") if place.parent.name != "space")
 PAGES = {
     "README.md": "index.md",
     "recipes/README.md": "recipes.md",
+    **{f"recipes/{place.parent.name}/README.md": f"recipes/{place.parent.name}.md" for place in _READMES},
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
 }

@@ -18,5 +18,5 @@ def require_whole_parameters(trainer: Trainer, purpose: str) -> None:
         return
     raise ValueError(
         f"{purpose} needs the whole model in every process, but {kind} divides it among them. Train with plain data "
-        "parallelism (distributed_type MULTI_GPU), as recipes/accelerate does, or with DeepSpeed ZeRO-1 or 2."
+        "parallelism (distributed_type MULTI_GPU), as recipes/training/accelerate does, or with DeepSpeed ZeRO-1 or 2."
     )

@@ -118,7 +118,7 @@ def test_commands_have_these_options(page: Path) -> None:
         if "hf-lrp" in words:
             arguments = words[words.index("hf-lrp") + 1 :]
             assert "--help" in arguments or build_parser().parse_args(arguments).command
-        for script in (word for word in words if re.fullmatch(r"recipes/\w+\.py", word)):
+        for script in (word for word in words if re.fullmatch(r"recipes/\w+/\w+\.py", word)):
             declared = (ROOT / script).read_text(encoding="utf-8")
             options = [word.partition("=")[0] for word in words[words.index(script) :] if word.startswith("--")]
             assert [option for option in options if f'"{option}"' not in declared] == [], command
@@ -129,4 +129,4 @@ def commands(page: Path) -> list[str]:
     shells = [block for block in code_blocks(page) if block.language in ("", "bash", "sh") and block.reason is None]
     lines = "\n".join(block.text.replace("\\\n", " ") for block in shells).splitlines()
     parts = [part.strip() for line in lines for part in re.split(r" \| | && ", line)]
-    return [part for part in parts if re.search(r"\bhf-lrp [a-z]|recipes/\w+\.py", part)]
+    return [part for part in parts if re.search(r"\bhf-lrp [a-z]|recipes/\w+/\w+\.py", part)]

@@ -12,7 +12,7 @@ from accelerate.commands.launch import launch_command_parser
 from accelerate.utils import DistributedType
 from toy_corpus import toy_pairs
 
-RECIPES = Path(__file__).parents[2] / "recipes"
+RECIPES = Path(__file__).parents[2] / "recipes" / "training"
 CONFIGS = sorted((RECIPES / "accelerate").glob("*.yaml"))
 SMALL = {
     "data.test": 6,

@@ -166,4 +166,4 @@ def test_the_page_of_this_project_has_every_table() -> None:
 def test_the_page_of_this_project_tells_what_its_results_tell() -> None:
     results = [json.loads(path.read_bytes()) for path in benchmark_page.kept_results()]
     text = benchmark_page.PAGE.read_text(encoding="utf-8")
-    assert benchmark_page.Benchmark(results).fill(text) == text, "start recipes/benchmark_page.py"
+    assert benchmark_page.Benchmark(results).fill(text) == text, "start recipes/benchmark/benchmark_page.py"

@@ -15,7 +15,6 @@ from transformers import TrainerCallback
 
 from hf_lrp.training.encoding import encode_pairs
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = {
     "source_tokens": 60,
     "device_tokens": 60,
@@ -28,7 +27,6 @@ SMALL = {
 
 @pytest.fixture
 def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(RECIPES)
     module = importlib.import_module("benchmark_training")
     config = {"training": SMALL, "contributions": {"every": 10, "sentences": 2}}
     monkeypatch.setattr(module, "read_config", lambda _: config)
@@ -58,8 +56,7 @@ def test_both_trainers_compute_the_same(benchmark: Any, tmp_path: Path) -> None:
     assert len(set(found[benchmark.OURS])) == 6
 
 
-def test_given_pairs_are_drawn_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.syspath_prepend(RECIPES)
+def test_given_pairs_are_drawn_from(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"I see {n}.\tJe vois {n}.\n" for n in range(30)))
     benchmark = importlib.import_module("benchmark_training")

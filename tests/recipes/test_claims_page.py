@@ -32,9 +32,9 @@ def test_tables_are_written_and_the_rest_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", claims_page.PAGES, ids=lambda path: path.name)
 def test_pages_of_this_project_tell_what_its_results_tell(path: Path) -> None:
-    page = claims_page.Page("small", claims_page.RECIPES / "results" / "small")
+    page = claims_page.Page("small", claims_page.HERE / "results" / "small")
     text = path.read_text(encoding="utf-8")
-    assert page.fill(text) == text, "start recipes/claims_page.py"
+    assert page.fill(text) == text, "start recipes/reproduction/claims_page.py"
 
 
 def test_headings_of_details_are_the_names_of_findings() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tiny_checkpoint import save_checkpoint
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "detached_translations.py"
+RECIPE = Path(__file__).parents[2] / "recipes" / "score" / "detached_translations.py"
 NOUNS = ["cat", "dog", "house", "street"]
 PAIRS = [(f"the {a} {verb} the {b}", f"a {b} was {a}") for verb in ("sees", "eats") for a in NOUNS for b in NOUNS]
 

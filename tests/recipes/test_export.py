@@ -18,7 +18,7 @@ from hf_lrp.data.pairs import load_pairs
 from hf_lrp.models.loading import load_checkpoint
 from hf_lrp.training.tokenization import train_tokenizer, translation_config
 
-RECIPES = Path(__file__).parents[2] / "recipes"
+RECIPES = Path(__file__).parents[2] / "recipes" / "training"
 SETTINGS = {
     "data": {"path": "elsewhere.tsv", "source": "en", "target": "fr", "test": 4, "validation": 2},
     "training": {"seed": 1},
@@ -41,7 +41,7 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path, corpus: Path) -> Path:
-    """What recipes/train.py leaves, without training."""
+    """What recipes/training/train.py leaves, without training."""
     folder = tmp_path / "run"
     tokenizer = train_tokenizer(load_pairs(str(corpus), source="en", target="fr"), vocab_size=120, joint=True)
     torch.manual_seed(0)

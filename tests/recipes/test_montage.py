@@ -43,7 +43,7 @@ def test_pictures_look_as_they_did(name: str, tmp_path: Path) -> None:
         found = difference(image, stored)
     assert found < LARGEST, (
         f"{name} looks other than {LOOKS / name}.png: see {tmp_path / name}.png. If that is meant, renew it: "
-        "python recipes/montage.py --out montage.png --each tests/looks"
+        "python recipes/pictures/montage.py --out montage.png --each tests/looks"
     )
 
 

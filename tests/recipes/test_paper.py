@@ -125,7 +125,7 @@ def test_a_model_whose_results_are_kept_is_not_trained_again(data: Path, command
     steps = paper.Reproduction(corpus, data.parent / "paper", data, None, kept.folder.parent)
 
     def keep(training: Training) -> None:
-        config = train.read_config(Path(paper.__file__).parent / "configs" / f"{training.config}.yaml")
+        config = train.read_config(paper.TRAINING / "configs" / f"{training.config}.yaml")
         config = train.with_settings(config, [*training.settings, "data.path=elsewhere.tsv"])
         del config["data"]["path"]
         config.pop("start_from", None)

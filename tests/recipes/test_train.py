@@ -12,7 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_lrp import explain
 
-RECIPES = Path(__file__).parents[2] / "recipes"
+RECIPES = Path(__file__).parents[2] / "recipes" / "training"
 SMALL = {
     "data.config": "null",
     "data.test": 6,

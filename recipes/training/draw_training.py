@@ -1,6 +1,6 @@
 """Draw R(source) and the entropies that trainings have logged, several runs side by side.
 
-python recipes/draw_training.py runs/base runs/mrt --output training.png
+python recipes/training/draw_training.py runs/base runs/mrt --output training.png
 """
 
 from __future__ import annotations

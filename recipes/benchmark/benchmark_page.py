@@ -1,10 +1,10 @@
 """Write the tables of docs/benchmark.md anew from the results that are kept of benchmark.py.
 
-    python recipes/benchmark_page.py [--results FILE ...] [--page FILE]
+    python recipes/benchmark/benchmark_page.py [--results FILE ...] [--page FILE]
 
 Tables stand between `<!-- table NAME -->` and `<!-- end -->`, NAME one of TABLES; the rest of the page stays as it is.
-Results of several machines stand side by side, in the order given; by default those in recipes/results/benchmark, the
-newest first. Times are medians; ratios are medians over rounds, with the lowest and the highest in brackets.
+Results of several machines stand side by side, in the order given; by default those in `results/`, the newest
+first. Times are medians; ratios are medians over rounds, with the lowest and the highest in brackets.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from benchmark_times import medians, ratios
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.json_files import read_json
 
-RECIPES = Path(__file__).parent
-KEPT = RECIPES / "results" / "benchmark"
-PAGE = RECIPES.parent / "docs" / "benchmark.md"
+HERE = Path(__file__).parent
+KEPT = HERE / "results"
+PAGE = HERE.parents[1] / "docs" / "benchmark.md"
 MIB = 2**20
 _TABLE = re.compile(r"(<!-- table ([^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 Cells = Iterable[str]

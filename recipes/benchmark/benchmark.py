@@ -1,6 +1,6 @@
 """Measure speed and memory, as ratios within one run.
 
-    python recipes/benchmark.py --output recipes/results/benchmark/NAME.json
+    python recipes/benchmark/benchmark.py --output recipes/reproduction/results/benchmark/NAME.json
         [--checkpoint FOLDER_OR_HUB_ID [--data SOURCES TARGETS]] [--speech FOLDER_OR_HUB_ID]
         [--before FOLDER] [--training [--pairs tatoeba-en-fr.tsv]] [--sections NAME ...] [--quick]
 
@@ -48,7 +48,7 @@ from tqdm.auto import tqdm
 
 from hf_lrp.data.json_files import read_json, write_json
 
-HERE = Path(__file__).resolve().parents[1]
+HERE = Path(__file__).resolve().parents[2]
 BASE = "Transformer base"
 Sections = dict[str, Callable[[], Any]]
 

@@ -1,11 +1,11 @@
 """Explain the cases of the gallery and keep the results, from which the site makes its pages.
 
-    python recipes/gallery.py --out docs/gallery
-    python recipes/gallery.py --out docs/gallery --chinese FOLDER_OR_HUB_ID --spelling FOLDER --language-model FOLDER
+    python recipes/pictures/gallery.py --out docs/gallery
+    python recipes/pictures/gallery.py --out docs/gallery --chinese FOLDER_OR_HUB_ID --language-model FOLDER
 
-The embedded model explains most of them; the others need a checkpoint each: OPUS-MT Chinese-English, a BART that
-spells words out in phonemes (`spelling_to_sound.py`), a language model such as SmolLM2-135M-Instruct. What is not
-asked for stays as it is. One safetensors file per result (`Contributions.save`).
+The embedded model explains most of them; the others need a checkpoint each: OPUS-MT Chinese-English, a language
+model such as SmolLM2-135M-Instruct. What is not asked for stays as it is. One safetensors file per result
+(`Contributions.save`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-
-from spelling_to_sound import explain_word
-from transformers import AutoModelForSeq2SeqLM
 
 from hf_lrp import Contributions, Prompt, explain, load
 
@@ -42,7 +39,6 @@ TRANSLATIONS: dict[str, tuple[str, str | None, dict[str, object]]] = {
     "unknown-words": ("I have been to Timbuktu and Reykjavik.", None, {}),
 }
 CHINESE = "昨天晚上我在图书馆遇见了一位老朋友。"
-WORD = "photograph"
 PROMPT = Prompt(
     "{instruction}\n\n{examples}English: {source}\nFrench:",
     {
@@ -70,13 +66,6 @@ def chinese_case(checkpoint: str) -> Contributions:
     return result
 
 
-def spelling_case(checkpoint: str) -> Contributions:
-    """Letters to sounds: another family, and no words at all."""
-    model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, dtype="float32", trust_remote_code=False).eval()
-    model.config.name_or_path = Path(checkpoint).name
-    return explain_word(model, WORD)
-
-
 def language_model_case(checkpoint: str) -> Contributions:
     """A model without an encoder, with two examples in its prompt."""
     model, tokenizer = load(checkpoint)
@@ -96,15 +85,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--chinese", metavar="CHECKPOINT", help="OPUS-MT zh-en")
-    parser.add_argument("--spelling", metavar="CHECKPOINT", help="BART from spelling to phonemes")
     parser.add_argument("--language-model", metavar="CHECKPOINT", help="a decoder-only model")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     found = dict(embedded_cases())
     if options.chinese:
         found["chinese"] = chinese_case(options.chinese)
-    if options.spelling:
-        found["spelling"] = spelling_case(options.spelling)
     if options.language_model:
         found["language-model"] = language_model_case(options.language_model)
     for name, result in found.items():

@@ -1,7 +1,7 @@
 """Draw every kind of picture from made-up results, without a model, and put all of them on one sheet.
 
-    python recipes/montage.py --out montage.png
-    python recipes/montage.py --out montage.png --each tests/looks
+    python recipes/pictures/montage.py --out montage.png
+    python recipes/pictures/montage.py --out montage.png --each tests/looks
 
 With `--each`, every picture is also written by itself, small: what the tests compare pictures with.
 """

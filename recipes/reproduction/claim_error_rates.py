@@ -1,6 +1,6 @@
 """How often the rules of the claims err, on made-up contributions for which the truth is known.
 
-    python recipes/claim_error_rates.py
+    python recipes/reproduction/claim_error_rates.py
 
 prints the tables of docs/claim_rules.md.
 """

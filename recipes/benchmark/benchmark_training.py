@@ -1,6 +1,6 @@
 """Measure training, as ratios within one run.
 
-    python recipes/benchmark_training.py --output training.json [--pairs tatoeba-en-fr.tsv] [--quick]
+    python recipes/benchmark/benchmark_training.py --output training.json [--pairs tatoeba-en-fr.tsv] [--quick]
 
 With the model of configs/tatoeba-mini-base.yaml: tokens per second against transformers' own Seq2SeqTrainer on the
 same micro-batches; a step of minimum risk training against what one writes first, and where its time goes; and the
@@ -14,6 +14,7 @@ import argparse
 import copy
 import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,6 +22,9 @@ from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+
+RECIPES = Path(__file__).parents[1]
+sys.path += [str(RECIPES / folder) for folder in ("training", "toy")]
 
 import torch
 from benchmark_times import medians, take_turns
@@ -57,7 +61,7 @@ from hf_lrp.training.monitoring import ContributionCallback
 from hf_lrp.training.tokenization import translation_config
 from hf_lrp.training.trainer import TranslationTrainer
 
-CONFIGS = Path(__file__).parent / "configs"
+CONFIGS = RECIPES / "training" / "configs"
 SEED = 1
 OURS, PLAIN = "TranslationTrainer", "Seq2SeqTrainer"
 QUIET = {"report_to": "none", "disable_tqdm": True, "save_strategy": "no", "use_cpu": True, "seed": SEED}

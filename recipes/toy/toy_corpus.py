@@ -1,6 +1,6 @@
 """English-French sentence pairs of a small grammar, for tests and examples.
 
-    python recipes/toy_corpus.py --number 1000 --seed 1 > toy.tsv
+    python recipes/toy/toy_corpus.py --number 1000 --seed 1 > toy.tsv
 
 The French agrees in gender, number and person, elides and contracts; adjectives stand where they belong. An English
 sentence has always the same translation: who speaks or is spoken to is a man, `you` is polite and means one person,

@@ -1,6 +1,6 @@
 """Does the source's share tell detached translations from real ones? Ask one checkpoint, on one corpus.
 
-    python recipes/detached_translations.py MODEL --data sources.txt references.txt --output runs/detached
+    python recipes/score/detached_translations.py MODEL --data sources.txt references.txt --output runs/detached
 
 Each source is paired with the model's own translation of it; with a detached one, the model's translation of another
 sentence of about the same length; with one whose second half is detached; and with the human reference. Half of the

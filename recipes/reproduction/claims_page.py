@@ -1,6 +1,6 @@
 """Write the tables of docs/claims.md, docs/claim_details.md and of the README anew from the results that are kept.
 
-    python recipes/claims_page.py
+    python recipes/reproduction/claims_page.py
 
 Tables stand between `<!-- table NAME -->` and `<!-- end -->`; the rest of a page stays as it is. Names: `findings` (a
 row each), `in short` (three sentences), `models`, `missing`, `one model`, `kinds of models`, `training` (verdicts on
@@ -24,8 +24,8 @@ from study_results import KeptResults
 
 from hf_lrp.data.files import write_atomically
 
-RECIPES = Path(__file__).parent
-ROOT = RECIPES.parent
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 PAGES = (ROOT / "docs" / "claims.md", ROOT / "docs" / "claim_details.md", ROOT / "README.md")
 GROUPS = {"one model": range(1, 8), "kinds of models": range(8, 12), "training": range(12, 16)}
 FINDINGS = {
@@ -67,7 +67,7 @@ class Page:
     """The tables of a study."""
 
     def __init__(self, study: str, results: Path) -> None:
-        self._kept = [KeptResults(corpus, results) for corpus in read_study(RECIPES / "studies" / f"{study}.yaml")]
+        self._kept = [KeptResults(corpus, results) for corpus in read_study(HERE / "studies" / f"{study}.yaml")]
         self._parts = [
             Checked(f"{kept.corpus.name}, {part}", {claim.name: claim for claim in claims})
             for kept in self._kept
@@ -203,11 +203,11 @@ def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--study", default="small", help="name of a file in recipes/studies")
-    parser.add_argument("--results", type=Path, help="what is kept of it; default: recipes/results/STUDY")
+    parser.add_argument("--study", default="small", help="name of a file in recipes/reproduction/studies")
+    parser.add_argument("--results", type=Path, help="what is kept of it; default: recipes/reproduction/results/STUDY")
     parser.add_argument("--pages", type=Path, nargs="+", default=PAGES, metavar="FILE", help="the pages to fill")
     options = parser.parse_args(arguments)
-    page = Page(options.study, options.results or RECIPES / "results" / options.study)
+    page = Page(options.study, options.results or HERE / "results" / options.study)
     for path in options.pages:
         write_atomically(path, page.fill(path.read_text(encoding="utf-8")).encode())
 

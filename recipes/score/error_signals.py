@@ -1,6 +1,6 @@
 """What tells translation errors apart: link heads, log-probability, erasure, R(source)? Ask one checkpoint.
 
-    python recipes/error_signals.py MODEL --data sources.txt references.txt --mqm mqm.tsv --output runs/signals
+    python recipes/score/error_signals.py MODEL --data sources.txt references.txt --mqm mqm.tsv --output runs/signals
 
 Fixed before any of the reported numbers was seen:
 

@@ -1,11 +1,13 @@
-"""Every analysis of the paper from one command: train the models, evaluate them, decide the claims, draw the figures.
+r"""Every analysis of the paper from one command: train the models, evaluate them, decide the claims, draw the figures.
 
-    python recipes/paper.py toy --output paper
-    python recipes/paper.py small --data ../data --output paper
-    python recipes/paper.py small --results recipes/results/small --stages decide draw --output paper
-    python recipes/paper.py wmt14-en-fr --output paper --accelerate recipes/accelerate/one_machine.yaml
+    python recipes/reproduction/paper.py toy --output paper
+    python recipes/reproduction/paper.py small --data ../data --output paper
+    python recipes/reproduction/paper.py small --results recipes/reproduction/results/small --stages decide draw \
+        --output paper
+    python recipes/reproduction/paper.py wmt14-en-fr --output paper \
+        --accelerate recipes/training/accelerate/one_machine.yaml
 
-A study (`recipes/studies/NAME.yaml`) says which models are trained on which corpora. Each step continues where it was
+A study (`studies/NAME.yaml`) says which models are trained on which corpora. Each step continues where it was
 interrupted and is passed over once it is done: start the same command again. Several of these commands at once share
 the trainings and evaluations among them, one each at a time. Small files of results are kept of each model
 (`study_results`); claims are decided, and figures drawn, from these files alone, from as many as there are. A model
@@ -26,6 +28,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+RECIPES = Path(__file__).parents[1]
+sys.path += [str(RECIPES / folder) for folder in ("training", "toy")]
+
 from claims import as_markdown, as_rows, measure_run
 from filelock import FileLock, Timeout
 from study import BASE, Corpus, Training, read_study
@@ -37,7 +42,7 @@ from train import prepare_data, read_config, with_settings, write_tokenizer
 from hf_lrp.corpus.run import Run
 from hf_lrp.data.files import write_atomically
 
-RECIPES = Path(__file__).parent
+HERE, TRAINING = RECIPES / "reproduction", RECIPES / "training"
 STAGES = ("train", "evaluate", "export", "report", "decide", "draw")
 BEAMS = 4
 TOY_PAIRS = 26_000
@@ -90,7 +95,7 @@ class Reproduction:
                 self._share_tokenizer(folder)
             flags = [part for change in changes for part in ("--set", change)]
             path = str(_config_file(training.config))
-            self._run(*self._python, str(RECIPES / "train.py"), path, "--output", str(folder), *flags)
+            self._run(*self._python, str(TRAINING / "train.py"), path, "--output", str(folder), *flags)
 
     def model(self, name: str) -> Path:
         """The folder of a model's training."""
@@ -296,7 +301,7 @@ class Reproduction:
 
 
 def _config_file(name: str) -> Path:
-    return RECIPES / "configs" / f"{name}.yaml"
+    return TRAINING / "configs" / f"{name}.yaml"
 
 
 def reproduce(corpus: Corpus, steps: Reproduction, stages: tuple[str, ...]) -> bool:
@@ -351,7 +356,7 @@ def shortened(corpus: Corpus, pairs: int) -> Corpus:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", help="name of a file in recipes/studies")
+    parser.add_argument("study", help="name of a file in recipes/reproduction/studies")
     parser.add_argument("--output", type=Path, required=True, help="folder for models, runs, reports, claims, figures")
     parser.add_argument(
         "--results", type=Path, metavar="DIR", help="what is kept; default: results/ in the output folder"
@@ -369,7 +374,7 @@ def main(arguments: list[str] | None = None) -> None:
         rows = "".join(f"{english}\t{french}\n" for english, french in toy_pairs(TOY_PAIRS, seed=1))
         if not (data / "toy.tsv").is_file():
             write_atomically(data / "toy.tsv", rows.encode())
-    for corpus in read_study(RECIPES / "studies" / f"{options.study}.yaml"):
+    for corpus in read_study(HERE / "studies" / f"{options.study}.yaml"):
         if options.corpora and corpus.name not in options.corpora:
             continue
         if options.dry_run:

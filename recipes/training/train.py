@@ -1,6 +1,7 @@
-"""Train a translation model from a YAML config, on one process or many.
+r"""Train a translation model from a YAML config, on one process or many.
 
-    accelerate launch recipes/train.py recipes/configs/tatoeba-mini-base.yaml --data tatoeba-en-fr.tsv
+    accelerate launch recipes/training/train.py recipes/training/configs/tatoeba-mini-base.yaml \
+        --data tatoeba-en-fr.tsv
 
 Interrupted, the same command continues from the last whole checkpoint. Afterwards the latest checkpoints are averaged
 and the result is scored on the held-out test set. recipes/README.md lists the configs and how to launch them.
@@ -87,7 +88,7 @@ def read_config(path: Path) -> dict[str, Any]:
         config = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except FileNotFoundError:
         known = ", ".join(sorted(file.name for file in (Path(__file__).parent / "configs").glob("*.yaml")))
-        raise SystemExit(f"There is no config {path}. In recipes/configs: {known}.") from None
+        raise SystemExit(f"There is no config {path}. In recipes/training/configs: {known}.") from None
     except yaml.YAMLError as error:
         raise SystemExit(f"{path} is not valid YAML: {error}") from None
     base = config.pop("base", None)
@@ -271,7 +272,7 @@ def run(config: dict[str, Any], output: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("config", type=Path, help="a YAML file, for example one of recipes/configs")
+    parser.add_argument("config", type=Path, help="a YAML file, for example one of recipes/training/configs")
     parser.add_argument(
         "--data",
         nargs="+",

@@ -97,7 +97,9 @@ class Side:
         if Path(ready["package"]).parents[1] != self._folder:
             raise RuntimeError(f"{ready['package']} was imported instead of the package in {self._folder}.")
         if ready["level"] is None:
-            raise RuntimeError(f"The compiled part of {self._folder} is not built there: see recipes/benchmark.py.")
+            raise RuntimeError(
+                f"The compiled part of {self._folder} is not built there: see recipes/benchmark/benchmark.py."
+            )
         sentences: dict[str, int] = ready["sentences"]
         return sentences
 

@@ -41,7 +41,7 @@ class Corpus:
     Attributes:
         name: of its part of the output folder.
         data: file of pairs, or a Hub name.
-        configs: the beginning of the configs' names, `recipes/configs/{configs}-{kind}.yaml`.
+        configs: the beginning of the configs' names, `recipes/training/configs/{configs}-{kind}.yaml`.
         held_out: a file of pairs to evaluate on; default: those that the config holds out.
         settings: changes to all configs, SECTION.NAME=VALUE.
         seeds: of the models that are compared by objective, and of the baseline.

@@ -1,6 +1,7 @@
-"""Turn a finished run of recipes/train.py into a small checkpoint to ship: half precision, scored, with a model card.
+r"""Turn a finished run of train.py into a small checkpoint to ship: half precision, scored, with a model card.
 
-    python recipes/export.py runs/tatoeba-embedded --data tatoeba-en-fr.tsv --output hf_lrp/embedded/tatoeba-en-fr
+    python recipes/training/export.py runs/tatoeba-embedded --data tatoeba-en-fr.tsv \
+        --output hf_lrp/embedded/tatoeba-en-fr
 
 Weights are stored in half precision and load as float32. The score is that of the stored checkpoint, not of the one
 before rounding. The folder is replaced only once all of it is written.
@@ -50,7 +51,7 @@ def describe_training(run: Path, config: dict[str, Any]) -> dict[str, Any]:
     """Settings, number of updates and validation losses of a run."""
     last = last_whole_checkpoint(run)
     if last is None:
-        raise SystemExit(f"{run} has no checkpoint: give the output folder of a finished recipes/train.py.")
+        raise SystemExit(f"{run} has no checkpoint: give the output folder of a finished recipes/training/train.py.")
     state = TrainerState.load_from_json(str(last / TRAINER_STATE_NAME))
     losses = [{"step": e["step"], "loss": round(e["eval_loss"], 4)} for e in state.log_history if "eval_loss" in e]
     settings = config | {"data": {name: value for name, value in config["data"].items() if name != "path"}}
@@ -87,8 +88,8 @@ translation in the file. None of these English sentences is in the training data
 
 ## Training
 ```
-accelerate launch recipes/train.py recipes/configs/tatoeba-embedded.yaml --data tatoeba-en-fr.tsv
-python recipes/export.py runs/tatoeba-embedded --data tatoeba-en-fr.tsv --output hf_lrp/embedded/tatoeba-en-fr
+accelerate launch recipes/training/train.py recipes/training/configs/tatoeba-embedded.yaml --data tatoeba-en-fr.tsv
+python recipes/training/export.py runs/tatoeba-embedded --data tatoeba-en-fr.tsv --output hf_lrp/embedded/tatoeba-en-fr
 ```
 {training["updates"]} updates; the last {training["config"]["average"]} checkpoints are averaged. Updates are the same
 on any number of processes. Settings and validation losses: `training.json`.
@@ -106,7 +107,9 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def export(run: Path, data: str, output: Path) -> dict[str, Any]:
     """Write the checkpoint; returns its scores."""
     if not (run / "averaged").is_dir():
-        raise SystemExit(f"{run} has no folder averaged: give the output folder of a finished recipes/train.py.")
+        raise SystemExit(
+            f"{run} has no folder averaged: give the output folder of a finished recipes/training/train.py."
+        )
     config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     config["data"]["path"] = data
     training = describe_training(run, config)
@@ -126,7 +129,7 @@ def export(run: Path, data: str, output: Path) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="output folder of a finished recipes/train.py")
+    parser.add_argument("run", type=Path, help="output folder of a finished recipes/training/train.py")
     parser.add_argument("--data", required=True, help="the data it was trained on, for the held-out pairs")
     parser.add_argument("--output", type=Path, required=True, help="folder for the checkpoint")
     options = parser.parse_args(arguments)
