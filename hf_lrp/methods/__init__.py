@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING
 from hf_lrp.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from hf_lrp.methods.alti import ALTI
     from hf_lrp.methods.attention import Attention
     from hf_lrp.methods.erasure import Erasure
     from hf_lrp.methods.lrp import LRP
     from hf_lrp.methods.method import Method, Question
 
-__all__ = ["LRP", "Attention", "Erasure", "Method", "Question"]
+__all__ = ["ALTI", "LRP", "Attention", "Erasure", "Method", "Question"]
 
 _MODULES = {
+    "ALTI": "methods.alti",
     "Attention": "methods.attention",
     "Erasure": "methods.erasure",
     "LRP": "methods.lrp",

@@ -31,6 +31,12 @@ class Norm:
             return F.layer_norm(x, x.shape[-1:], self.gain, self.bias, self.eps)
         return self.gain * x / torch.sqrt(x.square().mean(-1, keepdim=True) + self.eps)
 
+    def part_of(self, vector: Tensor, x: Tensor) -> Tensor:
+        """What a vector [d] that x [d] is a sum of becomes in the norm of x, without the bias."""
+        if self.rms:
+            return self.gain * vector / torch.sqrt((x * x).mean() + self.eps)
+        return self.gain * (vector - vector.mean()) / torch.sqrt(((x - x.mean()) ** 2).mean() + self.eps)
+
     def back(self, rule: Rule, x: Tensor, relevance: Tensor) -> Tensor:
         if self.rms:
             return slow_rules.rms_norm(rule, x, self.gain, relevance)
@@ -99,7 +105,7 @@ def slow_decoder(model: Any, rule: Rule, ids: Tensor, explained: Tensor, first: 
     for layer in layers:
         seen.append(Seen())
         streams.append(x)
-        x = _forward(layer, x, seen[-1])
+        x = forward(layer, x, seen[-1])
     before_final = x
     x = x if final is None else final(x)
     before_head = x if projection is None else projection(x)
@@ -126,7 +132,8 @@ def slow_decoder(model: Any, rule: Rule, ids: Tensor, explained: Tensor, first: 
     return relevance.sum(-1).T, logits
 
 
-def _forward(layer: Layer, x: Tensor, seen: Seen) -> Tensor:
+def forward(layer: Layer, x: Tensor, seen: Seen) -> Tensor:
+    """What a layer puts out, [length, d]."""
     if layer.after_sums:
         seen.x["sum"] = x + _attend(layer, x, seen)
         assert layer.norms[0] is not None and layer.norms[2] is not None
@@ -150,13 +157,13 @@ def _attend(layer: Layer, x: Tensor, seen: Seen) -> Tensor:
     seen.x["attention"] = x
     for name, linear in (("q", layer.q), ("k", layer.k), ("v", layer.v)):
         seen.x[name] = linear(x)
-    query, key, value = _states(layer, seen)
-    scores = slow_rules.capped(layer.scale * query @ key.transpose(1, 2), layer.cap) + _mask(layer, len(x))
+    query, key, value = states(layer, seen)
+    scores = slow_rules.capped(layer.scale * query @ key.transpose(1, 2), layer.cap) + mask_of(layer, len(x))
     seen.x["out"] = (scores.softmax(-1) @ value).transpose(0, 1).flatten(1)
     return layer.out(seen.x["out"])
 
 
-def _states(layer: Layer, seen: Seen) -> tuple[Tensor, Tensor, Tensor]:
+def states(layer: Layer, seen: Seen) -> tuple[Tensor, Tensor, Tensor]:
     """For each head of the queries, [heads, length, d]."""
     states = []
     for number, heads in enumerate((layer.heads, layer.key_heads, layer.key_heads)):
@@ -182,7 +189,8 @@ def _prepare(layer: Layer, number: int, heads: int, row: Tensor, position: int) 
     return split.flatten(-2)
 
 
-def _mask(layer: Layer, length: int) -> Tensor:
+def mask_of(layer: Layer, length: int) -> Tensor:
+    """What is added to scores, [heads, queries, keys]."""
     back = torch.arange(length)[:, None] - torch.arange(length)
     mask = torch.zeros(layer.heads, length, length).double()
     if layer.slopes is not None:
@@ -231,8 +239,8 @@ def _feed_back(layer: Layer, rule: Rule, seen: Seen, relevance: Tensor) -> Tenso
 
 def _attend_back(layer: Layer, rule: Rule, seen: Seen, relevance: Tensor) -> Tensor:
     routed = layer.out.back(rule, seen.x["out"], relevance).unflatten(-1, (layer.heads, -1)).movedim(-2, 0)
-    query, key, value = _states(layer, seen)
-    mask = _mask(layer, relevance.shape[0])
+    query, key, value = states(layer, seen)
+    mask = mask_of(layer, relevance.shape[0])
     received = slow_rules.attention(rule, layer.scale * query, key, value, routed, mask, layer.cap)
     total = torch.zeros_like(seen.x["attention"])[:, None].expand(-1, relevance.shape[1], -1)
     for number, (linear, heads, part) in enumerate(

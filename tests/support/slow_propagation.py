@@ -98,7 +98,7 @@ def slow_inside(
     """The same, and what is at positions, goes through blocks, heads, and pairs of positions, by layer and step."""
     description = describe(model)
     inputs = {"input_ids": source} if isinstance(source, Tensor) else source
-    seen = _run(model, description, inputs, decoder_ids)
+    seen = see(model, description, inputs, decoder_ids)
     weight, bias = description.head.weight.detach()[explained], torch.zeros(explained.shape)
     if description.head_bias is not None:
         bias = description.head_bias[explained]
@@ -174,7 +174,8 @@ def _t5_attention(module: Any, cross: bool = False) -> Attention:
     return Attention(module.q, module.k, module.v, module.o, module.n_heads, 1.0, cross)
 
 
-def _run(model: Any, description: Description, inputs: Mapping[str, Tensor], decoder_ids: Tensor) -> Seen:
+def see(model: Any, description: Description, inputs: Mapping[str, Tensor], decoder_ids: Tensor) -> Seen:
+    """One forward pass, with what went through modules."""
     seen = Seen()
 
     def note(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:

@@ -85,7 +85,8 @@ class Block:
         )
         self.seen |= {"query": query, "key": key, "value": self._heads(v(read))}
         scores = slow_rules.capped(self._scale * query @ key.transpose(1, 2), self.config.attn_logit_softcapping)
-        mixed = (scores + self._mask()).softmax(-1) @ self.seen["value"]
+        self.seen["weights"] = (scores + self._mask()).softmax(-1)
+        mixed = self.seen["weights"] @ self.seen["value"]
         self.seen["mixed"] = mixed.transpose(0, 1).flatten(1)
         return out(self.seen["mixed"])
 
@@ -122,10 +123,8 @@ class Block:
         return slow_rules.mapped(rule, x, lambda row, p: self._turn(linear.weight @ row, p), nothing, relevance)
 
 
-def slow_t5gemma(
-    model: Any, rule: Rule, source: Tensor, decoder_ids: Tensor, explained: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The raw shares [T, S] and [T, T] of the logits `explained` of all steps, and all logits of our own pass."""
+def run(model: Any, source: Tensor, decoder_ids: Tensor) -> tuple[list[list[Block]], list[Tensor], Tensor]:
+    """The blocks of encoder and decoder after a pass, what enters the norms on top, and the decoder's output."""
     stacks = model.model.encoder, model.model.decoder
     blocks = [_blocks(stack, len(ids)) for stack, ids in zip(stacks, (source, decoder_ids), strict=True)]
     memory: Tensor | None = None
@@ -137,6 +136,15 @@ def slow_t5gemma(
         tops.append(x)
         memory = _norm(stack.norm)(x)
     assert memory is not None
+    return blocks, tops, memory
+
+
+def slow_t5gemma(
+    model: Any, rule: Rule, source: Tensor, decoder_ids: Tensor, explained: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The raw shares [T, S] and [T, T] of the logits `explained` of all steps, and all logits of our own pass."""
+    blocks, tops, memory = run(model, source, decoder_ids)
+    stacks = model.model.encoder, model.model.decoder
     head = model.lm_head.out_proj.weight.detach().double()
     cap = stacks[1].config.final_logit_softcapping
     on_top = slow_rules.logit(rule, memory, head[explained], torch.zeros(len(explained)))[:, 0]
