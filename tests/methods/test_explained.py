@@ -22,7 +22,7 @@ def of_encoder_decoder(method: Method, **options: Any) -> Contributions:
 
 
 def of_decoder(method: Method, **options: Any) -> Contributions:
-    model = tiny_decoder("llama")
+    model = tiny_decoder("llama", seed=1)
     return explain(model, word_tokenizer(), "the cat", "a dog a", prompt=PROMPT, method=method, **options)
 
 
@@ -63,7 +63,7 @@ def test_words_and_pages_take_every_method(method: Method) -> None:
 @all_methods
 def test_several_prefixes_give_what_separate_calls_give(method: Method) -> None:
     model, sources = tiny_model(), [random_ids(4, seed=1), random_ids(3, seed=2)]
-    targets = {"reference": [random_ids(3, seed=3), random_ids(4, seed=4)], "random": random_ids(2, 3, seed=5)}
+    targets = {"reference": [random_ids(3, seed=3), random_ids(4, seed=1)], "random": random_ids(2, 3, seed=5)}
     found = list(explain_prefixes(model, None, sources, targets, method=method))
     alone = explain(model, None, sources, targets["reference"], method=method)
     for together, single in zip(found, alone, strict=True):

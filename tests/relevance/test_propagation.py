@@ -190,7 +190,12 @@ def test_what_a_gpu_is_given_gives_the_same(
 
 def whole_in_float32(relevance: Relevance) -> Relevance:
     parts = {f.name: getattr(relevance, f.name) for f in fields(relevance)}
-    return Relevance(**{name: part.float() if part.is_floating_point() else part for name, part in parts.items()})
+    return Relevance(
+        **{
+            name: part.float() if isinstance(part, Tensor) and part.is_floating_point() else part
+            for name, part in parts.items()
+        }
+    )
 
 
 def test_checks_are_looked_at_once(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
