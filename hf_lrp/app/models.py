@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hf_lrp.models.loading import CheckpointError, load_checkpoint, set_languages
@@ -16,16 +18,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 EMBEDDED = "embedded English-French"
-_SIDES = ("src_lang", "tgt_lang")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 
 
 class Loaded(NamedTuple):
-    """A model, its tokenizer, and the languages that its tokenizer came with."""
+    """A model and its tokenizer."""
 
     model: PreTrainedModel
     tokenizer: Any
-    languages: tuple[str | None, ...]
 
 
 class Models:
@@ -49,6 +49,7 @@ class Models:
         self.hub, self.device, self.kept = hub, device, kept
         self._offered = _label(names)
         self._loaded: OrderedDict[str, Loaded] = OrderedDict()
+        self._lock = Lock()
 
     @property
     def labels(self) -> list[str]:
@@ -61,24 +62,25 @@ class Models:
         return list(self._loaded)
 
     def get(self, label: str, source_language: str = "", target_language: str = "") -> Loaded:
-        """The model of this label, its tokenizer set to these languages, or to its own where they are empty.
+        """The model of this label, with a tokenizer of this question's own, set to these languages.
+
+        Languages that are empty are the tokenizer's own.
 
         Raises:
             ValueError: it is not offered, cannot be loaded, or does not know a language; the text names no path.
         """
         label = label.strip()
-        name = self._name(label)
-        if label not in self._loaded:
-            while len(self._loaded) >= self.kept:
-                self._loaded.popitem(last=False)
-            self._loaded[label] = self._load(name, label)
-        self._loaded.move_to_end(label)
-        found = self._loaded[label]
-        for side, own in zip(_SIDES, found.languages, strict=True):
-            if getattr(found.tokenizer, side, None) != own:  # as the visitor before has set it
-                setattr(found.tokenizer, side, own)
-        set_languages(found.tokenizer, source_language.strip() or None, target_language.strip() or None, label)
-        return found
+        with self._lock:
+            name = self._name(label)
+            if label not in self._loaded:
+                while len(self._loaded) >= self.kept:
+                    self._loaded.popitem(last=False)
+                self._loaded[label] = self._load(name, label)
+            self._loaded.move_to_end(label)
+            found = self._loaded[label]
+            tokenizer = copy.deepcopy(found.tokenizer)  # another visitor may ask in another language meanwhile
+        set_languages(tokenizer, source_language.strip() or None, target_language.strip() or None, label)
+        return found._replace(tokenizer=tokenizer)
 
     def _name(self, label: str) -> str | None:
         """The folder or Hub id of a label."""
@@ -103,7 +105,7 @@ class Models:
         if self.device is not None:
             model.to(self.device)  # type: ignore[arg-type]
         model.config.name_or_path = label  # what results, pages and files call it
-        return Loaded(model, tokenizer, tuple(getattr(tokenizer, side, None) for side in _SIDES))
+        return Loaded(model, tokenizer)
 
 
 def _label(names: Sequence[str | None]) -> dict[str, str | None]:

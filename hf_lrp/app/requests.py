@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 
+LONG = 400  # bytes of all texts; an everyday sentence with its translation and the labels of models has about 250
 _SESSION = re.compile(r"\w{1,64}", re.ASCII)
 
 
@@ -36,12 +37,13 @@ def replay(body: bytes, receive: Receive) -> Receive:
     return first_the_body
 
 
-def checked_question(body: bytes, inputs: Mapping[int, int]) -> bytes | None:
-    """The question without what the app does not need; None for what no page of the app sends.
+def checked_question(body: bytes, inputs: Mapping[int, int], lanes: Mapping[int, int]) -> bytes | None:
+    """The question without what the app does not need, in its lane; None for what no page of the app sends.
 
     Args:
         body: what was posted to the queue, as JSON.
         inputs: by the number of an event, how many inputs it has.
+        lanes: by the number of an event, that of the same one for questions that take long.
     """
     try:
         asked = json.loads(body)
@@ -56,4 +58,11 @@ def checked_question(body: bytes, inputs: Mapping[int, int]) -> bytes | None:
         return None
     if not isinstance(session, str) or not _SESSION.fullmatch(session):
         return None
+    if takes_long(data):
+        number = lanes.get(number, number)
     return json.dumps({"data": data, "fn_index": number, "session_hash": session}).encode()
+
+
+def takes_long(data: Sequence[str | None]) -> bool:
+    """Whether a question has so much text that it is answered apart from short ones, which need not wait for it."""
+    return sum(len(text.encode("utf-8", "replace")) for text in data if text is not None) > LONG

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hf_lrp.app.events import Events
-from hf_lrp.app.layout import CSS, build, import_gradio
+from hf_lrp.app.layout import LONG, SHORT, build, import_gradio, own_file
 from hf_lrp.app.requests import Receive, checked_question, read_body, replay
 from hf_lrp.app.views import FILES
 
@@ -42,10 +42,11 @@ class Guard:
     Args:
         app: the ASGI application behind it.
         inputs: by the number of an event of its page, how many inputs it has.
+        lanes: by the number of an event, that of the same one for questions that take long.
     """
 
-    def __init__(self, app: Any, inputs: Mapping[int, int]) -> None:
-        self.app, self.inputs = app, inputs
+    def __init__(self, app: Any, inputs: Mapping[int, int], lanes: Mapping[int, int]) -> None:
+        self.app, self.inputs, self.lanes = app, inputs, lanes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it with an error."""
@@ -54,7 +55,7 @@ class Guard:
             return
         status = refusal(scope) if scope["type"] == "http" else 404
         if status is None and scope["path"].rstrip("/") == _ASK:
-            question = checked_question(await read_body(receive), self.inputs)
+            question = checked_question(await read_body(receive), self.inputs, self.lanes)
             status, receive = (422, receive) if question is None else (None, replay(question, receive))
         if status is None:
             await self._pass_on(scope, receive, send)
@@ -136,10 +137,14 @@ def make_server(events: Events, folder: Path, *, host: str = "127.0.0.1", port: 
         pwa=False,
         mcp_server=False,
         theme=gr.themes.Default(**look),  # fonts that no browser downloads
-        css=CSS,
+        css=own_file("page.css"),
+        head=f"<script>{own_file('page.js')}</script>",
     )
-    inputs = {number: len(event.inputs) for number, event in page.fns.items() if event.fn is not None}
-    return uvicorn.Server(uvicorn.Config(Guard(app, inputs), host=host, port=port, log_level="warning"))
+    events_of_page = {number: event for number, event in page.fns.items() if event.fn is not None}
+    inputs = {number: len(event.inputs) for number, event in events_of_page.items()}
+    [long] = [number for number, event in events_of_page.items() if event.concurrency_id == LONG]
+    lanes = {number: long for number, event in events_of_page.items() if event.concurrency_id == SHORT}
+    return uvicorn.Server(uvicorn.Config(Guard(app, inputs, lanes), host=host, port=port, log_level="warning"))
 
 
 def require_free(host: str, port: int) -> None:

@@ -19,11 +19,13 @@ class Explorer {
     this.body = make("div", "body");
     root.append(this.head, this.body);
     this.views = new Map();
+    this.written = ""; // the state as the address has it
     this.drawHead();
     if (this.many) this.list = new List(this);
     this.follow();
     window.addEventListener("hashchange", () => this.follow());
     new ResizeObserver(() => this.resized()).observe(this.body);
+    if (window.parent !== window) this.meetParent();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
   }
 
@@ -89,16 +91,33 @@ class Explorer {
       if (source === null && places.length > 1 && places[1] !== places[0]) parts.push(`u=${places[1] + 1}`);
     }
     if (this.levels.length > 1) parts.push(`l=${level}`);
+    this.written = parts.join("&");
     try {
-      history.replaceState(null, "", `#${parts.join("&")}`);
+      history.replaceState(null, "", `#${this.written}`);
     } catch {
       // A frame without an address of its own, as in notebooks.
     }
+    this.tell?.();
+  }
+
+  /** In a frame: tell the page around it how high this one is and what is chosen, and choose what it asks for. */
+  meetParent() {
+    this.tell = () => window.parent.postMessage({ hfLrp: { height: this.height(), state: this.written } }, "*");
+    window.addEventListener("message", (event) => {
+      const state = event.source === window.parent ? event.data?.hfLrp?.state : null;
+      if (typeof state === "string") this.follow(state);
+    });
+    new ResizeObserver(() => this.tell()).observe(document.body);
+  }
+
+  /** Of the whole page, in pixels. */
+  height() {
+    return Math.ceil(document.body.getBoundingClientRect().height) + 4;
   }
 
   /** Read the state from the address; what it does not say, or says of what is not there, begins as usual. */
-  follow() {
-    const given = new URLSearchParams(location.hash.slice(1));
+  follow(text = location.hash.slice(1)) {
+    const given = new URLSearchParams(text);
     const number = (name, count) => {
       const value = Number(given.get(name)) - 1;
       return Number.isInteger(value) && value >= 0 && value < count ? value : null;
@@ -119,6 +138,7 @@ class Explorer {
     }
     this.show();
     if (this.many && entry !== null) this.list.reveal(entry);
+    if (window.parent !== window) this.remember();
   }
 
   // ---- drawing

@@ -2,6 +2,7 @@
 
 const MAP_FONT = "system-ui, 'Noto Sans', 'Noto Sans CJK SC', 'Noto Sans Arabic', sans-serif";
 const GAP = 8; // between source and prefix
+const TALL = 1100; // pixels of a map in a frame, which grows with it
 
 class HeatMap {
   /**
@@ -38,7 +39,7 @@ class HeatMap {
     this.left = Math.min(this.widest(names) + 10, 0.28 * width, 150);
     this.top = level.sound ? 44 : Math.min(this.widest(inputs) + 8, 110);
     this.cellWidth = Math.min((width - this.left - GAP - 2) / this.columns, 40);
-    const room = Math.max(0.8 * window.innerHeight, 240) - this.top;
+    const room = (window.parent === window ? Math.max(0.8 * window.innerHeight, 240) : TALL) - this.top;
     this.cellHeight = Math.max(Math.min(room / rows, 26), 2);
     if (this.cellWidth < 7 && this.cellHeight > 18) this.cellHeight = 18;
     this.width = this.left + this.columns * this.cellWidth + GAP + 1;
