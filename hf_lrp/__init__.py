@@ -8,6 +8,10 @@ from hf_lrp.version import __version__
 if TYPE_CHECKING:
     from hf_lrp.explaining.explainer import Explainer, explain, explain_prefixes
     from hf_lrp.inputs.prompts import Prompt
+    from hf_lrp.links.aligner import Aligner, align
+    from hf_lrp.links.alignment import Alignment
+    from hf_lrp.links.heads import LinkHeads
+    from hf_lrp.links.texts import Text
     from hf_lrp.models.families import Family, register_family
     from hf_lrp.models.loading import load
     from hf_lrp.models.recording import UnknownStructure
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     from hf_lrp.results.spans import Span
 
 __all__ = [
+    "Aligner",
+    "Alignment",
     "AlphaBeta",
     "Comparison",
     "Contributions",
@@ -27,10 +33,13 @@ __all__ = [
     "Explainer",
     "Family",
     "Gamma",
+    "LinkHeads",
     "Prompt",
     "Span",
+    "Text",
     "UnknownStructure",
     "__version__",
+    "align",
     "explain",
     "explain_prefixes",
     "load",
@@ -40,6 +49,8 @@ __all__ = [
 
 # Imported on first use, with torch and transformers: the command line answers --help without them.
 _MODULES = {
+    "Aligner": "links.aligner",
+    "Alignment": "links.alignment",
     "AlphaBeta": "relevance.rules",
     "Comparison": "results.comparison",
     "Contributions": "results.contributions",
@@ -48,9 +59,12 @@ _MODULES = {
     "Explainer": "explaining.explainer",
     "Family": "models.families",
     "Gamma": "relevance.rules",
+    "LinkHeads": "links.heads",
     "Prompt": "inputs.prompts",
     "Span": "results.spans",
+    "Text": "links.texts",
     "UnknownStructure": "models.recording",
+    "align": "links.aligner",
     "explain": "explaining.explainer",
     "explain_prefixes": "explaining.explainer",
     "load": "models.loading",

@@ -10,54 +10,63 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Extraction:
-    """How links are read from weights.
+    """How links are read from strengths. The defaults were chosen on halves of three sets (docs/alignment.md).
 
     Attributes:
-        threshold: of the strength of a link, the geometric mean of its shares of both words.
-        ratio: how much of the best strength of its target word and of its source word a link must have.
-        diagonal: how fast strength falls with the distance of relative positions.
+        mutual: the least strength of a link that is the best of its target word and of its source word.
+        other: that of other links, by which a word may have several.
+        ratio: how much of the best strengths of both its words such a link must have.
     """
 
-    threshold: float = 0.275
-    ratio: float = 0.75
-    diagonal: float = 0.5
+    mutual: float = 0.2
+    other: float = 0.35
+    ratio: float = 0.7
+
+
+DEFAULT = Extraction()
+DIAGONAL = 0.5  # how fast strength falls with the distance of relative positions
 
 
 def word_weights(weights: Tensor, target: Tensor, source: Tensor) -> Tensor:
-    """Weights between words, [target words, source words], summed over heads and pieces.
+    """Weights between words, [..., target words, source words], summed over pieces.
 
     Args:
-        weights: [heads, T, S], special tokens included, which are no word's.
+        weights: [..., T, S], special tokens included, which are no word's.
         target, source: which share of each token is whose, [words, tokens].
     """
-    return target @ weights.float().sum(0) @ source.T
+    return target @ weights.float() @ source.T
 
 
-def link_strengths(weights: Tensor, diagonal: float) -> Tensor:
-    """How strong each link is, from 0 to 1: [target words, source words].
+def link_strengths(weights: Tensor, diagonal: float = DIAGONAL) -> Tensor:
+    """How strong each link is, from 0 to 1: [..., target words, source words].
 
-    √(share within the target word × share within the source word) · e^(−diagonal · distance of relative positions).
+    The mean of its share of the target word and its share of the source word, times e^(−diagonal · distance of
+    relative positions).
     """
-    rows = weights / weights.sum(1, True).clamp(min=1e-12)
-    columns = weights / weights.sum(0, True).clamp(min=1e-12)
-    targets, sources = weights.shape
+    rows = weights / weights.sum(-1, True).clamp(min=1e-12)
+    columns = weights / weights.sum(-2, True).clamp(min=1e-12)
+    targets, sources = weights.shape[-2:]
     at = [(torch.arange(n) + 0.5) / n for n in (targets, sources)]
     distance = (at[0][:, None] - at[1]).abs()
-    return (rows * columns).sqrt() * torch.exp(-diagonal * distance)
+    return (rows + columns) / 2 * torch.exp(-diagonal * distance)
 
 
 def read_links(strengths: Tensor, how: Extraction) -> set[tuple[int, int]]:
-    """Pairs of source and target word whose strength is above the threshold and near the best both ways."""
+    """Pairs of source and target word, from strengths [target words, source words]."""
     best = torch.minimum(
         strengths / strengths.amax(1, True).clamp(min=1e-12), strengths / strengths.amax(0, True).clamp(min=1e-12)
     )
-    linked = (strengths > how.threshold) & (best >= how.ratio)
+    linked = (strengths >= how.mutual) & (best >= 1) | (strengths >= how.other) & (best >= how.ratio)
     return {(source, target) for target, source in linked.nonzero().tolist()}
 
 
-def mutual_best(strengths: Tensor) -> Tensor:
-    """The share of words whose best choice chooses them too: [heads] of [heads, target words, source words]."""
+def mutual_best(weights: Tensor) -> Tensor:
+    """The share of words whose best choice chooses them too: [heads], of weights [heads, target words, source words].
+
+    The best choice of a target word has the largest share of what the source word gets, and the other way round.
+    """
+    strengths = link_strengths(weights, diagonal=0.0)
     by_row, by_column = strengths.argmax(2), strengths.argmax(1)
     back = by_column.gather(1, by_row)
-    agree = (back == torch.arange(strengths.shape[1])).sum(1)
-    return agree / max(strengths.shape[1:])
+    agree = (back == torch.arange(weights.shape[1])).sum(1)
+    return agree / max(weights.shape[1:])

@@ -7,11 +7,14 @@ predicts there. In most layers a word is linked while it is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
+from hf_lrp.links.extraction import DEFAULT, Extraction
 from hf_lrp.models.structure import Attention
 
 Step: TypeAlias = Literal["reads", "predicts"]
@@ -37,17 +40,29 @@ class LinkHeads:
         heads: counted from 0.
         found: how they were found: "agreement", "gold", "generation_config" or "given".
         sentences: on how many sentence pairs, where that is known.
+        weights: how much each counts.
+        how: how links are read from them.
     """
 
     heads: tuple[Head, ...]
     found: str = "given"
     sentences: int | None = None
+    weights: tuple[float, ...] = ()
+    how: Extraction = DEFAULT
 
     def __post_init__(self) -> None:
         if not self.heads:
             raise ValueError("Links need at least one attention head.")
         if len(set(self.heads)) < len(self.heads):
             raise ValueError(f"A head is named twice among {[tuple(head) for head in self.heads]}.")
+        weights = self.weights or (1.0,) * len(self.heads)
+        if len(weights) != len(self.heads) or min(weights) <= 0:
+            raise ValueError(f"{len(self.heads)} heads need as many weights above 0, got {weights}.")
+        object.__setattr__(self, "weights", tuple(float(weight) for weight in weights))
+
+    def combine(self, weights: Tensor) -> Tensor:
+        """All heads together, [...] of [heads, ...]."""
+        return torch.tensordot(torch.tensor(self.weights), weights.float(), 1)
 
     def __str__(self) -> str:
         on = "" if self.sentences is None else f" on {self.sentences} pairs"
@@ -58,11 +73,14 @@ class LinkHeads:
         """Write them into the model's generation config, with which `save_pretrained` keeps them.
 
         `alignment_heads` are pairs of layer and head, as transformers has them for Whisper; `alignment_steps` says of
-        each which token its weights belong to.
+        each which token its weights belong to, `alignment_weights` how much it counts, and
+        `alignment_thresholds` how links are read from them.
         """
         config: Any = model.generation_config
         config.alignment_heads = [[head.layer, head.head] for head in self.heads]
         config.alignment_steps = [head.step for head in self.heads]
+        config.alignment_weights = [round(weight, 4) for weight in self.weights]
+        config.alignment_thresholds = asdict(self.how)
         config._from_model_config = False  # or it is made anew when it is loaded
 
 
@@ -80,11 +98,13 @@ def saved_heads(model: PreTrainedModel) -> LinkHeads | None:
         heads = tuple(Head(int(layer), int(head), step) for (layer, head), step in zip(pairs, steps, strict=True))
         if any(head.step not in STEPS for head in heads):
             raise ValueError(f"steps are {STEPS[0]!r} or {STEPS[1]!r}")
-        return LinkHeads(heads, "generation_config")
+        weights = tuple(getattr(config, "alignment_weights", None) or ())
+        how = Extraction(**(getattr(config, "alignment_thresholds", None) or {}))
+        return LinkHeads(heads, "generation_config", weights=weights, how=how)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"generation_config.alignment_heads and alignment_steps cannot be read ({error}): give heads=..., or set "
-            "both to None to find heads anew."
+            f"generation_config.alignment_heads and what stands beside it cannot be read ({error}): give "
+            "heads=..., or set alignment_heads to None to find heads anew."
         ) from error
 
 

@@ -89,22 +89,29 @@ def read_links(path: str | os.PathLike[str], first: int = 0) -> GoldLinks:
     """
     gold = GoldLinks([], [])
     for number, line in enumerate(Path(path).read_text(encoding="utf-8-sig").splitlines(), 1):
-        sure, possible = set(), set()
-        for text in line.split():
-            link = _LINK.fullmatch(text)
-            if link is None:
-                raise ValueError(
-                    f"{path}, line {number}: {text!r} is not a link such as 0-1, or 0?1 for a possible one."
-                )
-            pair = int(link[1]) - first, int(link[3]) - first
-            if min(pair) < 0:
-                raise ValueError(f"{path}, line {number}: {text!r}, but words are said to count from {first}.")
-            possible.add(pair)
-            if link[2] == "-":
-                sure.add(pair)
+        try:
+            sure, possible = parse_links(line, first)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from None
         gold.sure.append(sure)
         gold.possible.append(possible)
     return gold
+
+
+def parse_links(line: str, first: int = 0) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+    """Sure and possible links of one sentence in Pharaoh format; the sure ones are possible too."""
+    sure, possible = set(), set()
+    for text in line.split():
+        link = _LINK.fullmatch(text)
+        if link is None:
+            raise ValueError(f"{text!r} is not a link such as 0-1, or 0?1 for a possible one.")
+        pair = int(link[1]) - first, int(link[3]) - first
+        if min(pair) < 0:
+            raise ValueError(f"{text!r}, but words are said to count from {first}.")
+        possible.add(pair)
+        if link[2] == "-":
+            sure.add(pair)
+    return sure, possible
 
 
 def write_links(path: str | os.PathLike[str], alignments: Iterable[Links]) -> None:

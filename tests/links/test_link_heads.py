@@ -3,6 +3,7 @@
 import pytest
 from tiny_models import tiny_model
 
+from hf_lrp.links.extraction import Extraction
 from hf_lrp.links.heads import Head, LinkHeads, saved_heads
 
 
@@ -10,11 +11,12 @@ def test_heads_are_saved_with_the_model_and_read_from_it(tmp_path) -> None:
     model = tiny_model("marian")
     assert saved_heads(model) is None
     heads = (Head(1, 0), Head(0, 1, "predicts"))
-    LinkHeads(heads, "gold", 20).save(model)
+    LinkHeads(heads, "gold", 20, (1.0, 0.25), Extraction(0.25)).save(model)
     model.save_pretrained(tmp_path)
     loaded = type(model).from_pretrained(tmp_path)
     found = saved_heads(loaded)
     assert found is not None and found.heads == heads and found.found == "generation_config"
+    assert found.weights == (1.0, 0.25) and found.how == Extraction(0.25)
 
 
 def test_heads_without_steps_are_those_of_the_token_that_is_predicted() -> None:
@@ -29,7 +31,7 @@ def test_heads_that_cannot_be_read_are_refused(steps: list[str]) -> None:
     model = tiny_model("marian")
     model.generation_config.alignment_heads = [[0, 1], [1, 1]]
     model.generation_config.alignment_steps = steps
-    with pytest.raises(ValueError, match="alignment_heads and alignment_steps cannot be read"):
+    with pytest.raises(ValueError, match="alignment_heads and what stands beside it cannot be read"):
         saved_heads(model)
 
 
