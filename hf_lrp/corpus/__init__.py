@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from hf_lrp.corpus.manifest import RunError
-from hf_lrp.corpus.run import Run, Sentence
+from hf_lrp.corpus.run import Run
 
 if TYPE_CHECKING:
     from hf_lrp.corpus.evaluating import evaluate
 
-__all__ = ["Run", "RunError", "Sentence", "evaluate"]
+__all__ = ["Run", "RunError", "evaluate"]
 
 
 def __getattr__(name: str) -> Any:

@@ -38,7 +38,7 @@ def read_endings(run: Run, prefix: str) -> Endings:
     use = np.full((run.number, LAST), np.nan)
     seen: dict[tuple[str, int], set[str | None]] = {}
     lengths: dict[str, set[int]] = {"source": set(), "target": set()}
-    for row, sentence in enumerate(run.sentences(prefix)):
+    for row, sentence in enumerate(run.rows(prefix)):
         last = source_use(sentence.source)[-LAST:]
         use[row, LAST - len(last) :] = last
         for side, tokens in (("source", sentence.source_tokens), ("target", sentence.target_tokens)):

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -27,9 +26,10 @@ from hf_lrp.corpus.processes import (
     this_process,
 )
 from hf_lrp.corpus.round_trip import warn_if_lost
-from hf_lrp.corpus.run import Run, Sentence, find_shard, write_shard
+from hf_lrp.corpus.run import Run
 from hf_lrp.corpus.selection import Lengths, Pair, Request, Selection, describe_corpus, select_pairs
 from hf_lrp.corpus.settings import describe_settings, find_differences
+from hf_lrp.corpus.shards import Stored, find_shard, write_shard
 from hf_lrp.corpus.summarizing import summarize
 from hf_lrp.data.files import remove_leftovers, write_atomically
 from hf_lrp.data.json_files import write_json
@@ -42,7 +42,7 @@ from hf_lrp.kinds.table import kind_of
 from hf_lrp.methods.lrp import PAPER_RULE
 from hf_lrp.models.vocabulary import Vocabulary
 from hf_lrp.relevance.rules import Rule
-from hf_lrp.results.contributions import Contributions
+from hf_lrp.results.used_method import UsedMethod
 
 # Not a share of what is free: the results' last digits depend on how many steps go together.
 MEMORY = "2GB"
@@ -129,7 +129,8 @@ def _select(pairs: Any, task: _Task, request: Request) -> Selection:
 
 def require_settings(folder: str | Path, *, request: dict[str, Any], rule: Rule, **settings: Any) -> None:
     """Raise a RunError if a folder holds results of other settings, as far as these are known without a model."""
-    known = json.loads(json.dumps({**settings, "rule": str(rule), "selection": {"request": request}}))
+    method = UsedMethod("LRP", {"rule": str(rule)}).to_plain()
+    known = json.loads(json.dumps({**settings, "method": method, "selection": {"request": request}}))
     _read_binding_manifest(Path(folder), known)
 
 
@@ -240,9 +241,9 @@ def _finish(folder: Path, task: _Task, shards: int, digest: str) -> None:
         name = shard_name(found.index(None))
         raise RunError(f"{folder / 'shards' / name} was damaged after it was written: check the disk, start again.")
     run = Run(folder, manifest | {"shards": found})
-    metrics = {prefix: summarize(run.sentences(prefix)) for prefix in run.prefixes}
+    metrics = {prefix: summarize(run.rows(prefix)) for prefix in run.prefixes}
     if "model" in metrics:
-        written = [sentence.target_ids.tolist() for sentence in run.sentences("model")]
+        written = [row.target_ids.tolist() for row in run.rows("model")]
         metrics["model"]["kept"] = sum(map(task.keeps, written)) / len(written)
         warn_if_lost(metrics["model"]["kept"])
     write_json(folder / "metrics.json", metrics)
@@ -375,7 +376,7 @@ def _shuffle(references: Sequence[Prefix], seed: int) -> list[Prefix]:
 
 def _explain_shard(
     task: _Task, pairs: Sequence[Pair], targets: dict[str, list[Any] | None], numbers: range, shard: int
-) -> Iterator[dict[str, Sentence]]:
+) -> Iterator[dict[str, Stored]]:
     """The results of a shard's sentences by prefix type. They depend on nothing that was computed before."""
     chosen = {prefix: given and [given[n] for n in numbers] for prefix, given in targets.items()}
     devices = [task.model.device] if task.model.device.type == "cuda" else []
@@ -390,26 +391,4 @@ def _explain_shard(
             **task.generate_options,
         )
         for number, results in zip(numbers, explained, strict=True):
-            yield {prefix: _as_sentence(c, number, pairs[number].number) for prefix, c in results.items()}
-
-
-def _as_sentence(contributions: Contributions, number: int, pair: int) -> Sentence:
-    c = contributions
-    target_ids, predicted_ids = (ids.numpy().astype(np.int32) for ids in (c.target_ids, c.predicted_ids))
-    shares = {name: getattr(c, name).numpy().astype(np.float32) for name in ("source", "target", "start")}
-    return Sentence(
-        sentence=number,
-        pair=pair,
-        prefix=c.prefix,
-        **shares,
-        log_probability=c.log_probability.numpy().astype(np.float32),
-        correct=target_ids == predicted_ids,
-        source_ids=c.source_ids.numpy().astype(np.int32),
-        target_ids=target_ids,
-        predicted_ids=predicted_ids,
-        source_tokens=c.source_tokens,
-        target_tokens=c.target_tokens,
-        predicted_tokens=c.predicted_tokens,
-        conservation_error=c.conservation_error,
-        spans={name: span.total.numpy().astype(np.float32) for name, span in c.spans.items()},
-    )
+            yield {prefix: Stored(number, pairs[number].number, c) for prefix, c in results.items()}

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 
 from hf_lrp.corpus.run_comparison import MeasuredRun, shared_prefixes
-from hf_lrp.models.words import group_words, looks_special
 from hf_lrp.results.contributions import Contributions
-from hf_lrp.results.spans import Span
-from hf_lrp.results.used_method import UsedMethod
 
 if TYPE_CHECKING:
-    from hf_lrp.corpus.run import Sentence
     from hf_lrp.results.comparison import Comparison
 
 NUMBER = 10  # of examples
@@ -51,15 +47,9 @@ def choose_examples(runs: Sequence[MeasuredRun]) -> Examples | None:
 
 
 def _read(run: MeasuredRun, prefix: str, numbers: Sequence[int]) -> dict[int, Contributions]:
-    """The results of some sentences, by number."""
-    wanted = set(numbers)
-    found = {}
-    for sentence in run.run.sentences(prefix):
-        if sentence.sentence in wanted:
-            found[sentence.sentence] = as_contributions(sentence, run)
-        if len(found) == len(wanted):
-            break
-    return found
+    """The results of some sentences, by number, called what the run is called."""
+    found = run.run.results(prefix).stored(numbers)
+    return {stored.sentence: replace(stored.result, model=run.label) for stored in found}
 
 
 def _entry(results: Sequence[Contributions]) -> Contributions | Comparison:
@@ -67,33 +57,3 @@ def _entry(results: Sequence[Contributions]) -> Contributions | Comparison:
     if len(results) > 1 and results[0].source_tokens == results[1].source_tokens:
         return results[0].compare(results[1])
     return results[0]
-
-
-def as_contributions(sentence: Sentence, run: MeasuredRun) -> Contributions:
-    """A stored sentence as a result, which is called what the run is called; logits are not stored."""
-    manifest = run.run.manifest
-    tensors: dict[str, Any] = {
-        name: torch.from_numpy(np.array(getattr(sentence, name)))
-        for name in ("source", "target", "start", "log_probability", "source_ids", "target_ids", "predicted_ids")
-    }
-    words = {
-        side: group_words(tokens, list(map(looks_special, tokens)))
-        for side, tokens in (("source", sentence.source_tokens), ("target", sentence.target_tokens))
-    }
-    return Contributions(
-        **tensors,
-        logits=torch.full((len(sentence.start),), torch.nan),
-        source_tokens=sentence.source_tokens,
-        target_tokens=sentence.target_tokens,
-        predicted_tokens=sentence.predicted_tokens,
-        source_words=words["source"],
-        target_words=words["target"],
-        conservation_error=sentence.conservation_error,
-        start_token="exclude",
-        prefix=sentence.prefix,
-        predict=manifest["predict"],
-        method=UsedMethod("LRP", {"rule": manifest["rule"]}),
-        model=run.label,
-        dtype="float32",
-        spans={name: Span((name,), torch.from_numpy(np.array(s))[:, None]) for name, s in sentence.spans.items()},
-    )

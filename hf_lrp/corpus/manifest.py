@@ -15,7 +15,7 @@ from typing import Any
 from hf_lrp.data.json_files import read_json
 
 FORMAT = "hf_lrp.corpus"
-VERSION = 2  # 1: with probabilities in place of their logarithms
+VERSION = 3
 PREFIXES = ("reference", "model", "random")
 # Entries that may differ between the starts of one run.
 FREE = ("label", "model", "shards", "metrics", "versions")
@@ -45,8 +45,11 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
             f"{path} is damaged or not of an evaluation ({reason}): remove it and start the same `hf-lrp analyze` "
             "again, or choose another folder."
         ) from error
-    remedy = f"{'evaluate again' if older else 'install a newer hf_lrp'}, or choose another folder"
-    raise RunError(f"{path} has format {kind!r} {version}, this hf_lrp reads {FORMAT!r} {VERSION}: {remedy}.")
+    remedy = "evaluate again with `hf-lrp analyze`" if older else "install a newer hf_lrp"
+    raise RunError(
+        f"{path} has format {kind!r} {version}, this hf_lrp reads {FORMAT!r} {VERSION}: {remedy}, or choose another "
+        "folder."
+    )
 
 
 def _check_entries(manifest: dict[str, Any]) -> None:
@@ -60,7 +63,7 @@ def _check_entries(manifest: dict[str, Any]) -> None:
     number, lengths = selection["number"], selection["lengths"]
     if not _is_count(number) or not (lengths is None or (len(lengths) == 2 and all(map(_is_count, lengths)))):
         raise ValueError(f"its selection has number {number!r} and lengths {lengths!r}")
-    texts = [selection["sha256"], manifest["tokenizer"]["sha256"], *(manifest[name] for name in ("model", "rule"))]
+    texts = [selection["sha256"], manifest["tokenizer"]["sha256"], manifest["model"], manifest["method"]["name"]]
     if not all(isinstance(text, str) for text in texts) or not isinstance(manifest["label"], str | None):
         raise ValueError("a name or checksum is not text")
     shards, metrics = manifest["shards"], manifest.get("metrics")

@@ -12,7 +12,8 @@ from itertools import zip_longest
 import numpy as np
 
 from hf_lrp.corpus.manifest import RunError
-from hf_lrp.corpus.run import Run, Sentence
+from hf_lrp.corpus.run import Run
+from hf_lrp.corpus.shards import Row
 from hf_lrp.corpus.summarizing import QUANTITIES, quantities_of
 from hf_lrp.results.intervals import Estimate, bootstrap_mean
 from hf_lrp.results.quantities import (
@@ -79,7 +80,7 @@ def read_table(run: Run, prefix: str) -> Table:
     table = _empty_table(run, prefix, QUANTITIES)
     sources = _positions(run.lengths, side=0)
     use = np.full((run.number, len(sources)), np.nan)
-    for row, sentence in enumerate(run.sentences(prefix)):
+    for row, sentence in enumerate(run.rows(prefix)):
         _fill(table, row, sentence.pair, quantities_of(sentence))
         of_positions = source_use(sentence.source)
         use[row] = bin_positions(of_positions) if table.relative else of_positions
@@ -133,9 +134,9 @@ def _fill(table: Table, row: int, pair: int, quantities: dict[str, np.ndarray]) 
         table.means[name][row] = mean_over_steps(steps)
 
 
-def _same_sentences(run: Run, other: Run, prefix: str) -> Iterator[tuple[Sentence, Sentence]]:
+def _same_sentences(run: Run, other: Run, prefix: str) -> Iterator[tuple[Row, Row]]:
     """Sentences of two runs side by side; raises RunError where they are not of the same tokens."""
-    for ours, theirs in zip_longest(run.sentences(prefix), other.sentences(prefix)):
+    for ours, theirs in zip_longest(run.rows(prefix), other.rows(prefix)):
         if ours is None or theirs is None or ours.pair != theirs.pair:
             raise RunError(f"{_mismatch(run.name, other.name)}: they hold different sentences. {_SAME_SELECTION}")
         for side in ("source", "target"):

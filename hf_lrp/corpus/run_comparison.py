@@ -19,6 +19,7 @@ from hf_lrp.corpus.run import Run
 from hf_lrp.data.json_files import json_bytes
 from hf_lrp.data.tables import csv_table
 from hf_lrp.results.intervals import CONFIDENCE, DRAWS, Estimate, say_if_few
+from hf_lrp.results.used_method import UsedMethod
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -169,7 +170,7 @@ def check_comparable(runs: Sequence[MeasuredRun]) -> list[str]:
             )
         if not same_tokenizer:
             notes.append(f"{names} have different tokenizers: entropies depend on the number of tokens.")
-        notes += _different_settings(names, first, run, ("rule", "predict", *["seed"] * ("random" in prefixes)))
+        notes += _different_settings(names, first, run, ("method", "predict", *["seed"] * ("random" in prefixes)))
         if run.manifest.get("prompt") != first.manifest.get("prompt"):
             notes.append(f"{names} were given different prompts.")
     return notes
@@ -185,13 +186,17 @@ def _have_same_sentences(run: Run, other: Run, prefix: str | None) -> bool:
         return True
     if prefix is None:
         return ours.get("corpus") == theirs.get("corpus")
-    tokens = ({item.pair: item.source_ids.tolist() for item in each.sentences(prefix)} for each in (run, other))
+    tokens = ({item.pair: item.source_ids.tolist() for item in each.rows(prefix)} for each in (run, other))
     return next(tokens) == next(tokens)
 
 
 def _different_settings(names: str, run: Run, other: Run, settings: Sequence[str]) -> list[str]:
-    values = [(name, run.manifest[name], other.manifest[name]) for name in settings]
+    values = [(name, *(_told(each.manifest[name]) for each in (run, other))) for name in settings]
     return [f"{names} differ in {name}: {ours} and {theirs}." for name, ours, theirs in values if ours != theirs]
+
+
+def _told(setting: Any) -> Any:
+    return UsedMethod(**setting) if isinstance(setting, dict) else setting
 
 
 def shared_prefixes(runs: Sequence[MeasuredRun]) -> list[str]:

@@ -18,6 +18,7 @@ from hf_lrp.inputs.prompts import Prompt
 from hf_lrp.models.configs import generation_config_of
 from hf_lrp.models.fingerprints import tokenizer_fingerprint
 from hf_lrp.relevance.rules import Rule
+from hf_lrp.results.used_method import UsedMethod
 from hf_lrp.version import __version__
 
 # Where a checkpoint comes from and what wrote it is no part of it.
@@ -45,7 +46,7 @@ def describe_settings(
         "weights": hash_weights(model),
         "config": _digest(_without_origin(model.config.to_dict())),
         "tokenizer": {"class": type(tokenizer).__name__, "sha256": tokenizer_fingerprint(tokenizer)},
-        "rule": str(rule),
+        "method": UsedMethod("LRP", {"rule": str(rule)}).to_plain(),
         "predict": "top1",
         "prefixes": list(prefixes),
         "seed": request.seed,

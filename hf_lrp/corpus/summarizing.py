@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hf_lrp.corpus.run import Sentence
+from hf_lrp.corpus.shards import Row
 from hf_lrp.results.quantities import (
     from_second_step,
     mean_over_steps,
@@ -21,17 +21,17 @@ _SHARE = "share of "
 QUANTITIES = ("source_total", "source_entropy", "target_entropy", "accuracy")
 
 
-def quantities_of(sentence: Sentence) -> dict[str, np.ndarray]:
+def quantities_of(row: Row) -> dict[str, np.ndarray]:
     """`QUANTITIES` at each step of a sentence, `[T]`; nan where one is not defined, as R(source) at step 1.
 
     Raw shares of the parts of a prompt follow, named by `share_of`.
     """
     return {
-        "source_total": from_second_step(source_total(sentence.source)),
-        "source_entropy": source_entropy(sentence.source),
-        "target_entropy": target_entropy(sentence.target),
-        "accuracy": sentence.correct.astype(np.float64),
-    } | {share_of(part): total for part, total in sentence.part_totals.items()}
+        "source_total": from_second_step(source_total(row.source)),
+        "source_entropy": source_entropy(row.source),
+        "target_entropy": target_entropy(row.target),
+        "accuracy": row.correct.astype(np.float64),
+    } | {share_of(part): total for part, total in row.part_totals.items()}
 
 
 def share_of(part: str) -> str:
@@ -44,7 +44,7 @@ def part_of(quantity: str) -> str | None:
     return quantity.removeprefix(_SHARE) if quantity.startswith(_SHARE) else None
 
 
-def summarize(sentences: Iterable[Sentence]) -> dict[str, Any]:
+def summarize(rows: Iterable[Row]) -> dict[str, Any]:
     """Means over sentences of their means over steps from the second on, in one pass; None where nothing is defined.
 
     At step 1 there is no prefix, so that R(source) is 1 whatever the model does: no mean counts it.
@@ -52,11 +52,11 @@ def summarize(sentences: Iterable[Sentence]) -> dict[str, Any]:
     totals: dict[str, float] = {}
     counts: dict[str, int] = {}
     number, steps, worst = 0, 0, 0.0
-    for sentence in sentences:
-        number, steps = number + 1, steps + len(sentence.target_ids)
-        worst = max(worst, sentence.conservation_error)
-        further = {"start_share": sentence.start, "probability": sentence.probability}
-        for name, values in (quantities_of(sentence) | further).items():
+    for row in rows:
+        number, steps = number + 1, steps + len(row.target_ids)
+        worst = max(worst, row.conservation_error)
+        further = {"start_share": row.start, "probability": row.probability}
+        for name, values in (quantities_of(row) | further).items():
             mean = mean_over_steps(values.astype(np.float64))
             defined = not math.isnan(mean)
             totals[name] = totals.get(name, 0.0) + (mean if defined else 0.0)

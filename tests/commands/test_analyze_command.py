@@ -58,7 +58,7 @@ def test_columns_lengths_and_beams(tmp_path, model):
     options = ["--lengths", "4,3", "--number", "1", "--prefix", "model", "--num-beams", "2"]
     assert analyze(model, "--data", str(path), "--out", str(out), *columns, *options) == 0
     run = Run.open(out)
-    assert [sentence.pair for sentence in run.sentences("model")] == [1]
+    assert [sentence.pair for sentence in run.rows("model")] == [1]
     assert run.manifest["generate"] == {"num_beams": 2} and run.lengths == (4, 3)
 
 

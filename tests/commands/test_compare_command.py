@@ -116,7 +116,7 @@ class TestCompare:
         run = write_run(tmp_path / "a", number=3, prefixes=["model"])
         manifest = {name: value for name, value in run.manifest.items() if name not in ("shards", "metrics")}
         for name, factor in (("near", 1.00001), ("far", 0.5)):
-            sentences = [replace(s, source=s.source * np.float32(factor)) for s in run.sentences("model")]
+            sentences = [replace(s, source=s.source * np.float32(factor)) for s in run.rows("model")]
             write_shards(tmp_path / name, manifest, [sentences])
         out = str(tmp_path / "out")
         assert main(["compare", *(str(tmp_path / name) for name in ("a", "near", "far")), "--out", out]) == 0

@@ -44,5 +44,5 @@ def test_use_of_the_last_source_tokens(tmp_path):
     run = write_with_eos(tmp_path, [(4, 5), (3, 6), (9, 9)])
     use = read_endings(run, "reference").last_source_use
     assert np.isnan(use).sum(axis=1).tolist() == [LAST - 4, LAST - 3, 0]
-    for row, sentence in zip(use, run.sentences("reference"), strict=True):
+    for row, sentence in zip(use, run.rows("reference"), strict=True):
         np.testing.assert_array_equal(row[~np.isnan(row)], source_use(sentence.source)[-LAST:])

@@ -13,8 +13,8 @@ import torch
 from tiny_models import tiny_model
 from tiny_tokenizer import WORDS, tiny_tokenizer
 
-from hf_lrp import Epsilon, Explainer, explain
-from hf_lrp.corpus import Run, RunError, Sentence, evaluate, evaluating, settings
+from hf_lrp import Contributions, Epsilon, Explainer, explain
+from hf_lrp.corpus import Run, RunError, evaluate, evaluating, settings
 from hf_lrp.corpus import processes as scheduling
 from hf_lrp.data.locks import Occupied, one_writer
 from hf_lrp.kinds.encoder_decoder import EncoderDecoder
@@ -64,13 +64,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_results_are_those_of_explain(finished):
     run, model = Run.open(finished), make_model()
-    chosen = [PAIRS[sentence.pair] for sentence in run.sentences("reference")]
+    chosen = [PAIRS[sentence.pair] for sentence in run.rows("reference")]
     assert run.number == len(chosen) == 5 and run.lengths == (4, 3)
     sources, targets = zip(*chosen, strict=True)
     for prefix in ("reference", "model", "random"):
         options = {} if prefix == "model" else {"target": list(targets), "seed": 3}
         expected = explain(model, TOKENIZER, list(sources), prefix=prefix, **options)
-        for number, (sentence, c) in enumerate(zip(run.sentences(prefix), expected, strict=True)):
+        for number, (sentence, c) in enumerate(zip(run.rows(prefix), expected, strict=True)):
             assert (sentence.sentence, sentence.prefix) == (number, prefix)
             assert sentence.source_tokens == c.source_tokens and sentence.target_tokens == c.target_tokens
             assert sentence.predicted_tokens == c.predicted_tokens
@@ -80,6 +80,11 @@ def test_results_are_those_of_explain(finished):
                 assert getattr(sentence, name).tolist() == getattr(c, name).tolist()
             assert sentence.correct.tolist() == (c.predicted_ids == c.target_ids).tolist()
             assert sentence.conservation_error < 1e-5
+            whole = run.results(prefix)[number]
+            for name in ("source_words", "target_words", "notes", "start_tokens", "method", "dtype", "start_token"):
+                assert getattr(whole, name) == getattr(c, name)
+            np.testing.assert_allclose(whole.logits.numpy(), c.logits.numpy(), atol=2e-6)
+            assert whole.predicted_ids.tolist() == c.predicted_ids.tolist() and whole.inside is None
             np.testing.assert_allclose(sentence.source.sum(1) + sentence.target.sum(1), 1, atol=1e-5)
 
 
@@ -87,7 +92,7 @@ def test_metrics_are_means_over_sentences_of_means_over_steps(finished):
     run = Run.open(finished)
     for prefix in run.prefixes:
         expected: dict[str, list[float]] = {name: [] for name in ("total", "source", "target", "start", "correct")}
-        for sentence in run.sentences(prefix):
+        for sentence in run.rows(prefix):
             source, target = sentence.source.astype(float), sentence.target.astype(float)
             steps = range(1, len(source))  # without the first one
             expected["total"].append(np.mean([source[t].sum() for t in steps]))
@@ -105,8 +110,8 @@ def test_metrics_are_means_over_sentences_of_means_over_steps(finished):
         }
         for name, values in names.items():
             assert found[name] == pytest.approx(np.mean(expected[values]), abs=1e-12), name
-        assert found["sentences"] == 5 and found["steps"] == sum(len(s.start) for s in run.sentences(prefix))
-        worst = max(sentence.conservation_error for sentence in run.sentences(prefix))
+        assert found["sentences"] == 5 and found["steps"] == sum(len(s.start) for s in run.rows(prefix))
+        worst = max(sentence.conservation_error for sentence in run.rows(prefix))
         assert found["worst_conservation_error"] == worst > 0
 
 
@@ -117,7 +122,7 @@ def slow_entropy(shares: np.ndarray) -> float:
 
 def test_manifest_tells_what_was_computed(finished):
     manifest = json.loads((finished / "manifest.json").read_text())
-    assert manifest["model"] == "MarianMTModel" and manifest["rule"] == "AlphaBeta(alpha=1.0, beta=0.0)"
+    assert manifest["model"] == "MarianMTModel" and manifest["method"]["name"] == "LRP"
     assert manifest["weights"] == settings.hash_weights(make_model()) != settings.hash_weights(make_model(seed=1))
     assert manifest["tokenizer"]["class"] == type(TOKENIZER).__name__ and manifest["predict"] == "top1"
     assert manifest["seed"] == 3 and manifest["prefixes"] == ["reference", "model", "random"]
@@ -225,7 +230,7 @@ def test_shards_of_a_lost_manifest_are_not_taken_for_others(folder):
     (folder / "manifest.json").unlink()
     changed = make_model(seed=1)
     run = evaluate(changed, TOKENIZER, PAIRS, folder, **OPTIONS | {"prefixes": ["reference"]})
-    first = next(run.sentences("reference"))
+    first = next(run.rows("reference"))
     expected = explain(changed, TOKENIZER, *PAIRS[first.pair])
     np.testing.assert_allclose(first.source, expected.source.numpy(), atol=2e-6)
 
@@ -242,15 +247,15 @@ def test_shards_and_what_ran_before_change_nothing(finished, tmp_path, monkeypat
     assert torch.equal(torch.get_rng_state(), state)
     monkeypatch.setattr(scheduling, "SHARD", 3)
     run = evaluate(make_model(), TOKENIZER, PAIRS, tmp_path / "other", **OPTIONS | {"prefixes": ["random"]})
-    for mine, other in zip(run.sentences("random"), Run.open(finished).sentences("random"), strict=True):
+    for mine, other in zip(run.rows("random"), Run.open(finished).rows("random"), strict=True):
         assert np.array_equal(mine.target_ids, other.target_ids)
         np.testing.assert_allclose(mine.source, other.source, atol=2e-6)
 
 
 def test_random_prefixes_are_targets_of_other_sentences(finished):
     run = Run.open(finished)
-    references = [sentence.target_ids.tolist() for sentence in run.sentences("reference")]
-    drawn = [sentence.target_ids.tolist() for sentence in run.sentences("random")]
+    references = [sentence.target_ids.tolist() for sentence in run.rows("reference")]
+    drawn = [sentence.target_ids.tolist() for sentence in run.rows("random")]
     assert sorted(drawn) == sorted(references)
     assert all(mine != other for mine, other in zip(references, drawn, strict=True))
 
@@ -260,7 +265,7 @@ def test_one_shard_is_in_memory(tmp_path, monkeypatch):
     write_shard = evaluating.write_shard
 
     def count(*arguments):
-        alive.append(sum(type(found) is Sentence for found in gc.get_objects()))
+        alive.append(sum(type(found) is Contributions for found in gc.get_objects()))
         return write_shard(*arguments)
 
     monkeypatch.setattr(evaluating, "write_shard", count)
@@ -282,7 +287,7 @@ def test_pairs_longer_than_the_model_are_left_out(tmp_path):
     pairs = [(long, "the cat"), ("the cat", long), ("the cat", "a dog"), ("the dog", "a cat is big")]
     with pytest.warns(UserWarning, match="2 pairs that fit"):
         run = evaluate(make_model(), TOKENIZER, pairs, tmp_path, prefixes=["reference"], lengths=None, progress=False)
-    assert [sentence.pair for sentence in run.sentences("reference")] == [2, 3]
+    assert [sentence.pair for sentence in run.rows("reference")] == [2, 3]
 
 
 def test_a_finished_run_is_checked_without_writing(folder, monkeypatch):

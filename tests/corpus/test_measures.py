@@ -22,7 +22,7 @@ from hf_lrp.corpus.measures import (
     read_table,
     source_positions,
 )
-from hf_lrp.corpus.run import Sentence
+from hf_lrp.corpus.shards import Row
 from hf_lrp.corpus.summarizing import QUANTITIES
 from hf_lrp.results.quantities import source_use
 
@@ -32,7 +32,7 @@ NAN = math.nan
 # ---- steps
 
 
-def slow_quantities(sentence: Sentence) -> dict[str, list[float]]:
+def slow_quantities(sentence: Row) -> dict[str, list[float]]:
     """Each quantity at each step, from the formulas, one number at a time."""
     steps, positions = sentence.source.shape
     values: dict[str, list[float]] = {name: [] for name in QUANTITIES}
@@ -68,7 +68,7 @@ def test_table_of_equal_lengths_equals_the_slow_version(tmp_path: Path) -> None:
         table = read_table(run, prefix)
         assert (table.relative, table.prefix, list(table.positions)) == (False, prefix, [1, 2, 3, 4, 5])
         assert list(table.pairs) == [0, 10, 20, 30, 40, 50]
-        slow = [slow_quantities(sentence) for sentence in run.sentences(prefix)]
+        slow = [slow_quantities(sentence) for sentence in run.rows(prefix)]
         for name in QUANTITIES:
             expected = np.array([values[name] for values in slow])
             np.testing.assert_allclose(table.values[name], expected, rtol=1e-9)
@@ -81,7 +81,7 @@ def test_table_of_mixed_lengths_has_bins_and_means_over_steps(tmp_path: Path) ->
     assert table.relative
     np.testing.assert_allclose(table.positions, np.arange(0.05, 1, 0.1))
     np.testing.assert_allclose(table.source_axis, np.arange(0.05, 1, 0.1))
-    for row, sentence in enumerate(run.sentences("reference")):
+    for row, sentence in enumerate(run.rows("reference")):
         for name, steps in slow_quantities(sentence).items():
             np.testing.assert_allclose(table.values[name][row], bin_positions(np.array(steps)), rtol=1e-9)
             assert table.means[name][row] == pytest.approx(np.nanmean(steps[1:]), rel=1e-9)
@@ -125,7 +125,7 @@ def test_estimates_are_means_over_sentences(tmp_path: Path) -> None:
 
 def test_difference_is_paired_by_sentence_whatever_the_order(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", number=4)
-    sentences = list(run.sentences("reference"))
+    sentences = list(run.rows("reference"))
     backwards = write_sentences(tmp_path / "b", [sharpen(sentence) for sentence in reversed(sentences)])
     before, after = read_table(run, "reference"), read_table(backwards, "reference")
     expected = after.values["source_entropy"][::-1] - before.values["source_entropy"]
@@ -163,7 +163,7 @@ def test_divergence_of_runs_equals_the_slow_version(tmp_path: Path) -> None:
     run = write_run(tmp_path / "training", number=5)
     final = change_run(run, tmp_path / "final", sharpen)
     table = influence_divergence(run, final, "reference")
-    for row, (ours, theirs) in enumerate(zip(run.sentences("reference"), final.sentences("reference"), strict=True)):
+    for row, (ours, theirs) in enumerate(zip(run.rows("reference"), final.rows("reference"), strict=True)):
         for t in range(5):
             p = [float(r) for r in [*theirs.source[t], *theirs.target[t, :t]]]
             q = [float(r) for r in [*ours.source[t], *ours.target[t, :t]]]
@@ -181,7 +181,7 @@ def test_divergence_to_itself_is_0(tmp_path: Path) -> None:
 def test_divergence_of_other_tokens_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
 
-    def rewrite(sentence: Sentence) -> Sentence:
+    def rewrite(sentence: Row) -> Row:
         return replace(sentence, target_ids=sentence.target_ids + 1)
 
     for prefix, remedy in (("model", "with reference or random prefixes"), ("reference", "same tokenizer")):

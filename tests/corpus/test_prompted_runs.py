@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.mark.parametrize("prefix", ["reference", "random", "model"])
 def test_stored_is_what_explain_gives(run: Run, prefix: str) -> None:
     tokenizer = word_tokenizer()
-    for sentence in run.sentences(prefix):
+    for sentence in run.rows(prefix):
         source, _ = PAIRS[sentence.pair]
         assert " ".join(sentence.source_tokens) == source
         written = tokenizer.decode(sentence.target_ids)
@@ -52,7 +52,7 @@ def test_stored_is_what_explain_gives(run: Run, prefix: str) -> None:
             np.testing.assert_allclose(total, c.part_totals[name].double(), rtol=0, atol=1e-6)
         np.testing.assert_allclose(sum(sentence.part_totals.values()), 1, rtol=0, atol=1e-5)
     assert (prefix == "reference") == all(
-        " ".join(sentence.target_tokens) == PAIRS[sentence.pair][1] for sentence in run.sentences(prefix)
+        " ".join(sentence.target_tokens) == PAIRS[sentence.pair][1] for sentence in run.rows(prefix)
     )
 
 
@@ -60,7 +60,7 @@ def test_overall_figures_charts_and_comparisons_have_the_parts(run: Run, tmp_pat
     found = run.metrics["reference"]
     shares = [found[share_of(part)] for part in (*PARTS, "source", "target")]
     assert sum(shares) == pytest.approx(1, abs=1e-5)
-    examples = [sentence.spans["examples"][1:].mean() for sentence in run.sentences("reference")]
+    examples = [sentence.spans["examples"][1:].mean() for sentence in run.rows("reference")]
     assert found[share_of("examples")] == pytest.approx(np.mean(examples))
     measured = measure(run, "one")
     chart = charts_of_run(measured)[-1]
@@ -93,7 +93,7 @@ def test_pairs_without_room_after_the_prompt_are_left_out(tmp_path: Path) -> Non
     pairs = [("cat dog", "the cat"), ("dog", "the cat " * 5)]  # 64 positions
     few: dict[str, Any] = {"number": 1, "lengths": None, "progress": False, "prefixes": ["reference"]}
     result = evaluate(tiny_decoder(), word_tokenizer(), pairs, tmp_path / "run", prompt=long, **few)
-    assert [sentence.pair for sentence in result.sentences("reference")] == [0]
+    assert [sentence.pair for sentence in result.rows("reference")] == [0]
 
 
 def test_prompts_that_cannot_be_used_for_a_corpus(tmp_path: Path) -> None:

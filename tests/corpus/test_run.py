@@ -4,17 +4,21 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from example_run import make_sentence, write_run
+import torch
+from example_run import make_sentence, stored, write_run
 
 from hf_lrp.corpus import Run, RunError
-from hf_lrp.corpus.run import Sentence, find_shard, write_shard
+from hf_lrp.corpus.measures import read_table
+from hf_lrp.corpus.shards import Row, find_shard, read_results, read_rows, write_shard
 from hf_lrp.data.json_files import write_json
+from hf_lrp.results.contributions import Contributions
+from hf_lrp.results.spans import Span
 
-KEYS = ("weights", "predict", "seed", "generate", "versions", "prefixes", "selection", "label", "rule", "tokenizer")
+KEYS = ("weights", "predict", "seed", "generate", "versions", "prefixes", "selection", "label", "method", "tokenizer")
 
 
-def assert_same(read: Sentence, written: Sentence) -> None:
-    for field in dataclasses.fields(Sentence):
+def assert_same(read: Row, written: Row) -> None:
+    for field in dataclasses.fields(Row):
         a, b = getattr(read, field.name), getattr(written, field.name)
         if isinstance(b, np.ndarray):
             assert a.dtype == b.dtype and a.shape == b.shape and np.array_equal(a, b), field.name
@@ -28,7 +32,7 @@ def test_run_reads_back_what_was_written_in_order(tmp_path, lengths):
     assert run.prefixes == ("reference", "model", "random")
     assert (run.number, run.lengths) == (6, lengths)
     for prefix in run.prefixes:
-        read = list(run.sentences(prefix))
+        read = list(run.rows(prefix))
         assert [sentence.sentence for sentence in read] == list(range(6))
         for number, sentence in enumerate(read):
             own = (len(sentence.source_ids), len(sentence.target_ids))
@@ -70,10 +74,10 @@ def test_missing_and_unfinished_runs_are_refused(tmp_path):
         Run.open(tmp_path)
     with pytest.raises(RunError, match="not finished.*again"):
         write_run(tmp_path, shards=None)
-    with pytest.raises(RunError, match="reads 'hf_lrp.corpus' 2: upgrade"):
-        write_run(tmp_path, version=3)
-    with pytest.raises(RunError, match="has format 'hf_lrp.corpus' 1, .* reads 'hf_lrp.corpus' 2: evaluate again"):
-        write_run(tmp_path, version=1)
+    with pytest.raises(RunError, match="reads 'hf_lrp.corpus' 3: install a newer"):
+        write_run(tmp_path, version=4)
+    with pytest.raises(RunError, match="has format 'hf_lrp.corpus' 2, .* 'hf_lrp.corpus' 3: evaluate again with"):
+        write_run(tmp_path, version=2)
     with pytest.raises(RunError, match="damaged"):
         write_run(tmp_path, version="1")
     (tmp_path / "manifest.json").write_text("{")
@@ -132,7 +136,7 @@ def fewer_sentences(manifest):
         (double_shard, "shards are not in order"),
         (swap_prefixes, "was changed after the results were computed: remove it and start"),
         (fewer_sentences, "was changed after the results were computed: remove it and start"),
-        (lambda manifest: manifest.update(rule="Epsilon(eps=1e-06)"), "was changed after the results"),
+        (lambda manifest: manifest["method"].update(name="ALTI"), "was changed after the results"),
         (lambda manifest: manifest["selection"].update(number=10**6), "its shards have 18 rows, not 1000000"),
         (lambda manifest: manifest["selection"].update(lengths=[4]), "lengths \\[4\\]"),
         (lambda manifest: manifest.update(prefixes=["model", "model"]), "its prefixes are"),
@@ -151,31 +155,79 @@ def test_a_changed_manifest_is_refused(tmp_path, change, message):
 
 def test_a_shard_damaged_after_opening_is_not_read(tmp_path):
     run = write_run(tmp_path)
-    shard = tmp_path / "shards" / "00000.parquet"
-    shard.write_bytes(shard.read_bytes()[:-1] + b"X")
+    (tmp_path / "shards" / "00000.parquet").write_bytes(b"PAR1")
     with pytest.raises(RunError, match="00000.parquet is missing or damaged.*again"):
-        next(run.sentences("reference"))
+        next(run.rows("reference"))
+    with pytest.raises(RunError, match="00000.parquet is missing or damaged.*again"):
+        run[0]
+
+
+@pytest.mark.parametrize("lengths", [(4, 5), (1, 1), None])
+def test_results_are_whole(tmp_path, lengths):
+    run = write_run(tmp_path, number=6, lengths=lengths, seed=3)
+    for prefix in run.prefixes:
+        results = run.results(prefix)
+        for number, row in enumerate(run.rows(prefix)):
+            own = (len(row.source_ids), len(row.target_ids))
+            assert results[number] == stored(make_sentence(number, prefix, lengths=own, seed=3)).result
+        assert [c.prefix for c in results] == [prefix] * 6
+        assert results[-1] == results[5] and results[1:4] == [results[1], results[2], results[3]]
+    assert run[5] == run.results("reference")[5] and len(run) == 6 == len(list(run))
+    with pytest.raises(IndexError, match="there are 6"):
+        run[6]
+
+
+def test_results_of_runs_can_do_what_results_can(tmp_path):
+    run = write_run(tmp_path)
+    c = run[3]
+    assert c.merge_subwords().level == "word" and c.notes == ("made up",) and c.start_tokens == ("<s>",)
+    assert c.compare(Contributions.load(_saved(c, tmp_path))).same_target
+    assert "<html" in c.to_html() and c.logits.tolist() == [0, 1, 2, 3, 4]
+    assert run[1:3].mean().steps.tolist() == [1, 2, 3, 4, 5]
+
+
+def _saved(c, folder):
+    c.save(folder / "c.safetensors")
+    return folder / "c.safetensors"
+
+
+def test_prompts_are_stored_with_their_tokens(tmp_path):
+    spans = {"examples": Span(("a", "b"), torch.rand(5, 2)), "rest": Span(("c",), torch.rand(5, 1))}
+    whole = stored(make_sentence())
+    whole = whole._replace(result=dataclasses.replace(whole.result, spans=spans))
+    entry = write_shard(tmp_path, 0, [whole], "settings")
+    path = tmp_path / "shards" / entry["file"]
+    assert next(read_results(path, 0)) == whole
+    row = next(read_rows(path, 0))
+    np.testing.assert_allclose(row.spans["examples"], spans["examples"].total, rtol=1e-6)
+    assert sum(row.part_totals.values()).shape == (5,)
+
+
+def test_tables_build_no_results(tmp_path, monkeypatch):
+    run = write_run(tmp_path)
+    monkeypatch.setattr(Contributions, "__post_init__", lambda self: pytest.fail("a result was built"))
+    assert read_table(run, "reference").values["source_total"].shape == (6, 5)
 
 
 def test_rows_of_another_type_or_number_are_refused(tmp_path):
     run = write_run(tmp_path, prefixes=("reference", "model"))
     swapped = Run(tmp_path, run.manifest | {"prefixes": ["model", "reference"]})
     with pytest.raises(RunError, match="has sentence 0 with reference prefix where the manifest says .* model prefix"):
-        next(swapped.sentences("model"))
+        next(swapped.rows("model"))
     shards = run.manifest["shards"]
     other = Run(tmp_path, run.manifest | {"shards": shards[1:]})
     with pytest.raises(RunError, match="has sentence 4 .* where the manifest says sentence 0"):
-        next(other.sentences("model"))
+        next(other.rows("model"))
 
 
 def test_unknown_prefix_names_those_there_are(tmp_path):
     run = write_run(tmp_path, prefixes=("reference",))
     with pytest.raises(RunError, match="prefix types reference, not with 'random'"):
-        next(run.sentences("random"))
+        next(run.rows("random"))
 
 
 def test_shard_is_found_only_whole_and_with_its_settings(tmp_path):
-    entry = write_shard(tmp_path, 7, [make_sentence()], "settings")
+    entry = write_shard(tmp_path, 7, [stored(make_sentence())], "settings")
     assert entry["rows"] == 1 and find_shard(tmp_path, 7, "settings") == entry
     assert find_shard(tmp_path, 7, "others") is None and find_shard(tmp_path, 8, "settings") is None
     sidecar = tmp_path / "shards" / "00007.json"

@@ -31,7 +31,7 @@ TOKENIZER = {"tokenizer": {"class": "Other", "sha256": "1" * 64}}
 def write_weakened(folder, run: Run, share: float) -> Run:
     """A run in which the source counts for less: `share` of what it had, from the second step on."""
     sentences = []
-    for sentence in run.sentences("reference"):
+    for sentence in run.rows("reference"):
         source, target = sentence.source.copy(), sentence.target.copy()
         source[1:] *= share
         target[1:] *= ((1 - source[1:].sum(1)) / target[1:].sum(1))[:, None]
@@ -51,7 +51,7 @@ class TestMeans:
     def test_a_difference_by_hand(self, tmp_path):
         run = write_run(tmp_path / "run", number=8, label="base")
         comparison = compare(open_and_measure(run, write_weakened(tmp_path / "weak", run, 0.75)))
-        totals = np.mean([s.source.astype(float).sum(1)[1:].mean() for s in run.sentences("reference")])
+        totals = np.mean([s.source.astype(float).sum(1)[1:].mean() for s in run.rows("reference")])
         found = {(mean.run, mean.prefix, mean.quantity): mean.estimate for mean in comparison.mean_estimates}
         assert found["base", "reference", "source_total"].value == pytest.approx(totals, abs=1e-7)
         (difference,) = [item for item in comparison.difference_estimates if item.quantity == "source_total"]
@@ -167,9 +167,10 @@ class TestNotes:
         assert "entropies depend on the number of tokens" in note
 
     def test_other_settings(self, tmp_path):
-        runs = open_and_measure(write_run(tmp_path / "a"), write_run(tmp_path / "b", rule="Epsilon", seed=3))
+        alti = {"name": "ALTI", "settings": {}}
+        runs = open_and_measure(write_run(tmp_path / "a"), write_run(tmp_path / "b", method=alti, seed=3))
         rule, seed = check_comparable(runs)
-        assert "differ in rule: AlphaBeta(alpha=1.0, beta=0.0) and Epsilon" in rule
+        assert "differ in method: LRP(rule=AlphaBeta(alpha=1.0, beta=0.0)) and ALTI()" in rule
         assert "differ in seed: 0 and 3" in seed
 
 

@@ -34,7 +34,7 @@ def read_contributions(folder: Path) -> Any:
 
 def read_run(folder: Path) -> Any:
     run = Run.open(folder)
-    rows = [s for prefix in run.prefixes for s in run.sentences(prefix)]
+    rows = [s for prefix in run.prefixes for s in run.rows(prefix)]
     return [run.prefixes, run.metrics, [(s.prefix, s.pair, s.source.tolist(), s.target_tokens) for s in rows]]
 
 

@@ -14,15 +14,17 @@ from claims.objectives import BASELINE, MINIMUM_RISK, SOURCE_DROPOUT, TARGET_DRO
 from claims.verdicts import Wanted, at_least, at_most, within
 from example_run import make_sentence, write_run
 
-from hf_lrp.corpus.run import Run, RunError, Sentence
+from hf_lrp.corpus.manifest import RunError
+from hf_lrp.corpus.run import Run
+from hf_lrp.corpus.shards import Row
 
 TOKENS, STEPS = 9, 12
 SENTENCES = 24
 
-MakeSentence = Callable[..., Sentence]
+MakeSentence = Callable[..., Row]
 
 
-def made(number: int, prefix: str, totals: np.ndarray, peak: np.ndarray, use: np.ndarray, seed: int = 0) -> Sentence:
+def made(number: int, prefix: str, totals: np.ndarray, peak: np.ndarray, use: np.ndarray, seed: int = 0) -> Row:
     """A sentence with given R(source) [T], focus on one source token [T] (more is less entropy) and use [S]."""
     sentence = make_sentence(number, prefix, lengths=(TOKENS, STEPS))
     noise = 1 + 0.01 * np.random.default_rng([number, seed]).random((STEPS, TOKENS))
@@ -34,7 +36,7 @@ def made(number: int, prefix: str, totals: np.ndarray, peak: np.ndarray, use: np
     return replace(sentence, source=shares.astype(np.float32), target=target.astype(np.float32))
 
 
-def as_the_paper(number: int, prefix: str = "reference", **_: Any) -> Sentence:
+def as_the_paper(number: int, prefix: str = "reference", **_: Any) -> Row:
     totals = np.linspace(0.95, 0.8, STEPS)
     totals[-1] = 0.6
     totals += {"reference": 0.0, "model": 0.02, "random": -0.2}[prefix]
@@ -51,7 +53,7 @@ def as_the_paper(number: int, prefix: str = "reference", **_: Any) -> Sentence:
     return made(number, prefix, totals, peak, use)
 
 
-def reversed_in_time(number: int, prefix: str = "reference", **_: Any) -> Sentence:
+def reversed_in_time(number: int, prefix: str = "reference", **_: Any) -> Row:
     """R(source) that grows, with as much of it for random prefixes and the end of the source hardly used."""
     totals = np.linspace(0.5, 0.8, STEPS)
     totals[0], totals[-1] = 1.0, 0.95
@@ -66,11 +68,11 @@ def reversed_in_time(number: int, prefix: str = "reference", **_: Any) -> Senten
 def at_level(level: float, focus: float, seed: int = 0, early: float = 0.0) -> MakeSentence:
     """Sentences whose R(source) and focus are the same at all steps, except for what is added to early ones."""
 
-    def sentence(number: int, prefix: str = "reference", **_: Any) -> Sentence:
+    def sentence(number: int, prefix: str = "reference", **_: Any) -> Row:
         totals = level + early * np.linspace(1, 0, STEPS)
         totals[0] = 1.0
         found = made(number, prefix, totals, np.full(STEPS, focus), np.ones(TOKENS), seed)
-        return replace(found, correct=np.arange(STEPS) < 4)
+        return replace(found, predicted_ids=np.where(np.arange(STEPS) < 4, found.target_ids, found.target_ids + 1))
 
     return sentence
 

@@ -14,7 +14,9 @@ from study import Corpus
 from study_figures import charts_of_study
 from study_results import KeptResults
 
-from hf_lrp.corpus.run import Run, RunError, Sentence
+from hf_lrp.corpus.manifest import RunError
+from hf_lrp.corpus.run import Run
+from hf_lrp.corpus.shards import Row
 from hf_lrp.data.json_files import write_json
 
 CORPUS = Corpus(
@@ -29,7 +31,7 @@ def numbers(found: list[claims.Claim]) -> list[float]:
 def checkpoint(folder: Path, step: int) -> Run:
     """The same tokens as at other steps, with other shares."""
 
-    def made(number: int, prefix: str, **options: Any) -> Sentence:
+    def made(number: int, prefix: str, **options: Any) -> Row:
         shares = make_sentence(number, prefix, **options | {"seed": step})
         return replace(make_sentence(number, prefix, **options), source=shares.source, target=shares.target)
 

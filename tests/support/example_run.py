@@ -5,18 +5,52 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from hf_lrp.corpus.manifest import FORMAT, VERSION, digest_settings, sha256_of
-from hf_lrp.corpus.run import Run, Sentence, write_shard
+from hf_lrp.corpus.run import Run
+from hf_lrp.corpus.shards import Row, Stored, write_shard
 from hf_lrp.corpus.summarizing import summarize
 from hf_lrp.data.json_files import write_json
+from hf_lrp.models.words import group_words, looks_special
+from hf_lrp.results.contributions import Contributions
+from hf_lrp.results.spans import Span
+from hf_lrp.results.used_method import UsedMethod
 
 SHARD = 4  # sentences
+SIDES = ("source", "target", "predicted")
+METHOD = UsedMethod("LRP", {"rule": "AlphaBeta(alpha=1.0, beta=0.0)"})
+
+
+def stored(row: Row) -> Stored:
+    """A result of these arrays, as an evaluation stores it; logits are made up."""
+    names = ("source", "target", "start", "log_probability")
+    words = {
+        f"{side}_words": group_words(tokens, list(map(looks_special, tokens)))
+        for side, tokens in (("source", row.source_tokens), ("target", row.target_tokens))
+    }
+    c = Contributions(
+        **{name: torch.from_numpy(np.array(getattr(row, name))) for name in names},
+        **{f"{side}_ids": torch.from_numpy(getattr(row, f"{side}_ids")).long() for side in SIDES},
+        **{name: getattr(row, name) for name in ("source_tokens", "target_tokens", "predicted_tokens", "prefix")},
+        **words,
+        logits=torch.arange(len(row.start), dtype=torch.float32),
+        conservation_error=row.conservation_error,
+        start_token="exclude",
+        predict="top1",
+        method=METHOD,
+        model="m",
+        dtype="float32",
+        notes=("made up",),
+        start_tokens=("<s>",),
+        spans={name: Span((name,), torch.from_numpy(np.array(s))[:, None]) for name, s in row.spans.items()},
+    )
+    return Stored(row.sentence, row.pair, c)
 
 
 def make_sentence(
     number: int = 0, prefix: str = "reference", *, lengths: tuple[int, int] = (4, 5), seed: int = 0
-) -> Sentence:
+) -> Row:
     """Random shares of a sentence that sum to 1 at each step; another sentence, prefix or seed, other shares."""
     positions, steps = lengths
     draw = np.random.default_rng([seed, number, *prefix.encode()])
@@ -26,7 +60,7 @@ def make_sentence(
     source_ids, target_ids = (draw.integers(2, 100, length, dtype=np.int32) for length in lengths)
     correct = draw.random(steps) < 0.6
     predicted_ids = np.where(correct, target_ids, target_ids + 1).astype(np.int32)
-    return Sentence(
+    return Row(
         sentence=number,
         pair=10 * number,
         prefix=prefix,
@@ -34,7 +68,6 @@ def make_sentence(
         target=shares[:, positions:].astype(np.float32),
         start=(0.2 * draw.random(steps)).astype(np.float32),
         log_probability=np.log(draw.random(steps)).astype(np.float32),
-        correct=correct,
         source_ids=source_ids,
         target_ids=target_ids,
         predicted_ids=predicted_ids,
@@ -66,7 +99,7 @@ def write_run(
         "model": model,
         "weights": "0" * 64,
         "tokenizer": {"class": "MadeUpTokenizer", "sha256": "0" * 64},
-        "rule": "AlphaBeta(alpha=1.0, beta=0.0)",
+        "method": METHOD.to_plain(),
         "predict": "top1",
         "prefixes": list(prefixes),
         "seed": seed,
@@ -82,7 +115,7 @@ def write_run(
 
 
 def write_shards(
-    folder: Path, manifest: dict[str, Any], contents: Sequence[Sequence[Sentence]], **manifest_changes: Any
+    folder: Path, manifest: dict[str, Any], contents: Sequence[Sequence[Row]], **manifest_changes: Any
 ) -> Run:
     """Write all files of a run with the sentences of each shard, and open it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -91,9 +124,12 @@ def write_shards(
     write_json(folder / "selection.json", chosen)
     manifest["selection"] = manifest["selection"] | {"sha256": sha256_of(folder / "selection.json")}
     settings = digest_settings(manifest)
-    entries = [write_shard(folder, number, sentences, settings) for number, sentences in enumerate(contents)]
+    entries = [
+        write_shard(folder, number, list(map(stored, sentences)), settings)
+        for number, sentences in enumerate(contents)
+    ]
     run = Run(folder, manifest | {"shards": entries})
-    write_json(folder / "metrics.json", {prefix: summarize(run.sentences(prefix)) for prefix in run.prefixes})
+    write_json(folder / "metrics.json", {prefix: summarize(run.rows(prefix)) for prefix in run.prefixes})
     metrics = {"sha256": sha256_of(folder / "metrics.json")}
     manifest = {"metrics": metrics, "shards": entries} | manifest  # unless the changes say otherwise
     write_json(folder / "manifest.json", manifest)

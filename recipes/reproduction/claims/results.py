@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from claims.curves import USE
+from hf_lrp.corpus.manifest import RunError
 from hf_lrp.corpus.measures import DIVERGENCE, influence_divergence
-from hf_lrp.corpus.run import Run, RunError, Sentence, import_parquet
+from hf_lrp.corpus.run import Run
+from hf_lrp.corpus.shards import Row, import_parquet
 from hf_lrp.data.files import write_atomically
 from hf_lrp.results.quantities import source_entropy, source_total, source_use, target_entropy
 
@@ -102,14 +104,14 @@ def measure_run(run: Run, last: Run | None = None) -> Results:
     about = {
         **{part: manifest[part]["sha256"] for part in ("selection", "tokenizer")},
         "lengths": None if run.lengths is None else list(run.lengths),
-        "rule": manifest["rule"],
+        "rule": manifest["method"]["settings"]["rule"],
         "worst_conservation_error": max(part["worst_conservation_error"] for part in run.metrics.values()),
     }
-    rows = {prefix: _measure(run.sentences(prefix), prefix) for prefix in run.prefixes}
+    rows = {prefix: _measure(run.rows(prefix), prefix) for prefix in run.prefixes}
     return Results(run.name, about, rows, divergence)
 
 
-def _measure(sentences: Iterable[Sentence], prefix: str) -> dict[str, list[np.ndarray]]:
+def _measure(sentences: Iterable[Row], prefix: str) -> dict[str, list[np.ndarray]]:
     rows: dict[str, list[np.ndarray]] = {name: [] for name in QUANTITIES}
     for sentence in sentences:
         rows["source_total"].append(source_total(sentence.source))
