@@ -80,9 +80,8 @@ def cut_clause(text: str, comma: str) -> tuple[str, str, int] | None:
     return first + end, clause, at + len(comma)
 
 
-def forced_cases(writer: Writer, cases: Sequence[Case], references: Sequence[str]) -> list[Case]:
+def forced_cases(writer: Writer, own: Sequence[Case], references: Sequence[str]) -> list[Case]:
     """Greedy translations after some tokens of the translation of the next sentence."""
-    own = [case for case in cases if case.kind == "own"]
     found = []
     for count in FORCED:
         beginnings = [own[(n + 1) % len(own)].translation for n in range(len(own))]

@@ -116,6 +116,9 @@ def _z(values: np.ndarray) -> np.ndarray:
 def _without_support(cases: Sequence[Case], rows: Sequence[Row]) -> Row:
     signals: dict[str, Callable[[Row], Any]] = {
         "-log p": lambda row: -np.array(row["log_probability"]),
+        "-log p, where R(source) is known": lambda row: (
+            -np.array(row["log_probability"]) if "source_total" in row else None
+        ),
         "-log p over its mean with other sources": lambda row: -np.array(row["ratio"]) if "ratio" in row else None,
         "-largest weight of the step": lambda row: -np.array(row["step_weight"]),
         "-R(source)": lambda row: -np.array(row["source_total"]) if "source_total" in row else None,

@@ -62,9 +62,9 @@ class Measurer:
         return self.reader.read([case.source for case in cases], [case.translation for case in cases])
 
     def translate(self, sources: Sequence[str]) -> list[str]:
-        """The model's translations by its own settings for generation."""
+        """The model's greedy translations."""
         reading = self.reader.read(list(sources), list(sources)).reading
-        return [self._text(prefix.ids) for prefix in reading.generate(self.model, BATCH, {}, True)]
+        return [self._text(prefix.ids) for prefix in reading.generate(self.model, BATCH, {"num_beams": 1}, True)]
 
     def continue_after(self, sources: Sequence[str], texts: Sequence[str], count: int) -> list[tuple[str, str]]:
         """Greedy translations after the first tokens of these texts: all that is written, and the continuation."""
@@ -97,10 +97,10 @@ def _begin(prefix: Prefix, count: int) -> Tensor | None:
     return torch.cat([prefix.prompt, prefix.ids[:count]]) if len(prefix.ids) > count + 1 else None
 
 
-def measure(measurer: Measurer, cases: Sequence[Case], erased: int) -> list[dict[str, Any]]:
+def measure(measurer: Measurer, group: str, cases: Sequence[Case], limit_of_slow: int) -> list[dict[str, Any]]:
     """A row of signals for each case, in order; interrupted, it goes on."""
     settings = {"cases": _digest([case.as_dict() for case in cases]), "heads": [list(head) for head in measurer.heads]}
-    journal = Journal(measurer.output / "signals.jsonl", settings)
+    journal = Journal(measurer.output / f"{group}.signals.jsonl", settings)
     with tqdm(total=len(cases), initial=len(journal.rows), desc="Forward passes") as bar:
         while len(journal.rows) < len(cases):
             for row in _signals(measurer, cases[len(journal.rows) : len(journal.rows) + CHUNK]):
@@ -109,11 +109,13 @@ def measure(measurer: Measurer, cases: Sequence[Case], erased: int) -> list[dict
     rows = [dict(row) for row in journal.rows]
     for name, kinds, limit, find in (
         ("ratio", ("addition", "made addition"), len(cases), _ratio),
-        ("source_total", ("addition",), len(cases), _source_total),
-        ("erasure", ("omission", "made omission"), erased, _erasure),
+        ("source_total", ("addition", "made addition"), limit_of_slow, _source_total),
+        ("erasure", ("omission", "made omission"), limit_of_slow, _erasure),
     ):
-        more = Journal(measurer.output / f"{name}.jsonl", settings | {"limit": limit})
         wanted = _first(cases, kinds, limit)
+        if not wanted:
+            continue
+        more = Journal(measurer.output / f"{group}.{name}.jsonl", settings | {"limit": limit})
         with tqdm(total=len(wanted), initial=len(more.rows), desc=name) as bar:
             for place in wanted[len(more.rows) :]:
                 more.append({"values": find(measurer, cases, place)})

@@ -53,7 +53,7 @@ def test_auroc_agrees_with_counting_pairs():
 def test_a_small_run_goes_on_and_keeps_no_sentence(tmp_path, capsys):
     sentences = [f"The {a} is red, and the {b} is big." for a in ("car", "house", "dog") for b in ("cat", "tree")]
     (tmp_path / "pairs.tsv").write_text("".join(f"{s}\tLa chose est là.\n" for s in sentences))
-    arguments = ["--data", str(tmp_path / "pairs.tsv"), "--output", str(tmp_path / "run"), "--erasure", "1"]
+    arguments = ["--data", str(tmp_path / "pairs.tsv"), "--output", str(tmp_path / "run"), "--slow", "1"]
     main(arguments)
     first = (tmp_path / "run" / "results.json").read_text()
     main(arguments)
