@@ -115,7 +115,8 @@ def _add_outputs(group: argparse._ArgumentGroup) -> None:
         "--calibration",
         metavar="FILE",
         type=Path,
-        help="the .calibration.json that `hf-lrp score` wrote for this model: the page shows what is usual",
+        help="the .source-share.json that `hf-lrp score --source-share` wrote for this model: the page shows what is "
+        "usual",
     )
     group.add_argument("--png", metavar="F", help="write a picture of the heat map")
     group.add_argument("--json", metavar="F", help="write all numbers as JSON; - is standard output, without table")

@@ -1,10 +1,10 @@
-"""Score how much translations depend on their source, against the model's own.
+"""Score translations: what they leave out of their source, and what has no support in it.
 
-R_t(source) of each given translation is compared with its mean and standard
-deviation in translations that the model makes itself, at the same position. A low
-score says that the model does not need the source to predict this translation, as
-for translations of something else. It is a hint, not a proof; docs/score.md has
-measurements. Interrupted, the same command continues."""
+From one forward pass per pair: how far the source is covered (by the attention heads that
+link words), how probable the translation is, source words that may be left out, and target
+words that may be without support, each compared with translations that the model makes
+itself. Hints where to look, not verdicts; docs/score.md has measurements. Interrupted, the
+same command continues."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from hf_lrp.commands.loading import generate_options, load_data, load_model, rea
 from hf_lrp.data.files import prepare_destination, read_sentences
 
 if TYPE_CHECKING:
-    from hf_lrp.corpus.calibration import Calibration
+    from hf_lrp.corpus.own_translations import OwnTranslations
 
 EXAMPLES = """
   hf-lrp score Helsinki-NLP/opus-mt-en-de --data pairs.tsv --out scores.tsv
   hf-lrp score path/to/model --data sources.txt translations.txt --out scores.jsonl
   hf-lrp score path/to/model --data pairs.tsv --out scores.tsv --html scores.html
-  hf-lrp score path/to/model --data pairs.tsv --calibration sources.txt --out scores.tsv
+  hf-lrp score path/to/model --data pairs.tsv --calibration sources.txt --erasure --out scores.tsv
   hf-lrp score MODEL --data more.tsv --calibration scores.tsv.calibration.json --out more.jsonl
 """
 _KINDS = (".tsv", ".jsonl")
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--html",
         metavar="F",
         type=Path,
-        help="also write a page: the pairs with the lowest scores, up to 1,000, to open",
+        help="also write a page: the pairs with flagged words, up to 1,000, the least covered first",
     )
     add_data(parser.add_argument_group("data", "sources and translations"))
     method = parser.add_argument_group("method")
@@ -52,11 +52,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the sources)",
     )
     method.add_argument(
-        "--threshold",
-        metavar="Z",
-        type=_finite,
-        default=-2.0,
-        help="words with a z-score below this are flagged (default: %(default)g)",
+        "--rarity",
+        metavar="SHARE",
+        type=_share,
+        default=0.02,
+        help="words are flagged that are rarer than this share of the words in the model's own translations (default: "
+        "%(default)g)",
+    )
+    method.add_argument(
+        "--erasure",
+        action="store_true",
+        help="measure source words by what the translation loses without them: a forward pass per token",
+    )
+    method.add_argument(
+        "--ratio",
+        action="store_true",
+        help="measure target words by their log-probability over its mean with four other sources",
+    )
+    method.add_argument(
+        "--source-share",
+        action="store_true",
+        help="also compute R(source), which takes as long as explaining; its usual range is written beside FILE",
     )
     add_prompt(method)
     add_num_beams(method, "the model's")
@@ -88,19 +104,28 @@ def run(args: argparse.Namespace) -> None:
             args.out,
             prompt=prompt,
             calibration=calibration,
-            threshold=args.threshold,
+            rarity=args.rarity,
+            erasure=args.erasure,
+            ratio=args.ratio,
+            source_share=args.source_share,
             progress=sys.stderr.isatty(),
             page=args.html,
             **generate_options(args),
         )
-    flagged = sum(any(row["flagged"]) for row in rows)
-    print(f"wrote {args.out}: {len(rows)} pairs, {flagged} with flagged words", file=sys.stderr)
+    sides = [
+        sum(any(word["flagged"] for word in row[f"{side}_words"]) for row in rows) for side in ("source", "target")
+    ]
+    print(
+        f"wrote {args.out}: {len(rows)} pairs, {sides[0]} with words that may be left out, {sides[1]} with words that "
+        "may be without support",
+        file=sys.stderr,
+    )
     if args.html is not None:
         print(f"wrote {args.html}", file=sys.stderr)
 
 
-def _read_calibration(args: argparse.Namespace) -> Calibration | list[str] | None:
-    from hf_lrp.corpus.calibration import Calibration
+def _read_calibration(args: argparse.Namespace) -> OwnTranslations | list[str] | None:
+    from hf_lrp.corpus.own_translations import OwnTranslations
 
     if args.calibration is None:
         return None
@@ -108,14 +133,14 @@ def _read_calibration(args: argparse.Namespace) -> Calibration | list[str] | Non
         return read_sentences(str(args.calibration))
     if args.num_beams is not None:
         args.usage_error("--num-beams is for translations to calibrate on, and a calibration is given")
-    return Calibration.load(args.calibration)
+    return OwnTranslations.load(args.calibration)
 
 
-def _finite(text: str) -> float:
+def _share(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
-    if not abs(value) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share between 0 and 1")
     return value

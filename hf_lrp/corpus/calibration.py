@@ -76,12 +76,6 @@ class Calibration:
         mean, deviation = (np.where(numbers > 1, np.array(v)[places], math.nan) for v in (self.mean, self.deviation))
         return mean, deviation
 
-    def z_scores(self, source_total: Sequence[float] | np.ndarray) -> np.ndarray:
-        """How many standard deviations above the mean each R_t(source) is, [T] for [T]; nan at the first step."""
-        curve = np.asarray(source_total, dtype=np.float64)
-        mean, deviation = self.at(range(1, len(curve) + 1))
-        return (curve - mean) / deviation
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a JSON file."""
         write_json(path, {"format": _FORMAT, **asdict(self)})
@@ -97,8 +91,8 @@ class Calibration:
             return cls(**content)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{path} is not a calibration that `hf-lrp score` wrote ({error}): give another file, or sentences "
-                "to calibrate on."
+                f"{path} is not a range of R(source) that `hf-lrp score --source-share` wrote ({error}): give its "
+                ".source-share.json."
             ) from error
 
 

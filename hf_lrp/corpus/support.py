@@ -6,11 +6,10 @@ give it at any step; of a target token, its support is its log-probability. `doc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -91,19 +90,8 @@ class Words:
     values: tuple[float, ...]
 
 
-def source_words(tokens: Sequence[str], special: Sequence[bool], values: Tensor) -> Words:
-    """Words by the mean of their tokens' coverage, or by the sum of what their tokens' erasure takes away."""
-    return _words(tokens, special, values, np.mean)
-
-
-def target_words(tokens: Sequence[str], special: Sequence[bool], values: Tensor) -> Words:
-    """Words by the mean of their tokens."""
-    return _words(tokens, special, values, np.mean)
-
-
-def _words(
-    tokens: Sequence[str], special: Sequence[bool], values: Tensor, pool: Callable[[np.ndarray], float]
-) -> Words:
+def group_values(tokens: Sequence[str], special: Sequence[bool], values: Tensor) -> Words:
+    """Words with the means of their tokens' values."""
     numbers = group_words(tokens, special)
     texts = join_words(tuple(tokens), numbers, detect_marking(tokens))
     by_token = values.double().numpy()
@@ -116,7 +104,7 @@ def _words(
     return Words(
         tuple(text for text, _ in kept),
         tuple(own for _, own in kept),
-        tuple(float(pool(by_token[list(own)])) for _, own in kept),
+        tuple(float(by_token[list(own)].mean()) for _, own in kept),
     )
 
 
@@ -166,8 +154,24 @@ def _support(
     return Support(
         coverage=float((text if len(text) else found.coverage).double().mean()),
         log_probability=float(found.log_probability.double().mean()),
-        source=source_words(described.tokens, special, left_out),
-        target=target_words(
+        source=group_values(described.tokens, special, left_out),
+        target=group_values(
             reader.vocabulary.tokens(target, "target"), reader.vocabulary.is_special(target), supported
         ),
     )
+
+
+def read_others(
+    reader: HeadReader, everything: Sequence[str], sources: Sequence[str], targets: Sequence[Any]
+) -> list[PairsRead]:
+    """The same targets with other sources, up to four, taken from all sources at even distances."""
+    different = list(dict.fromkeys(everything))
+    count = min(OTHERS, len(different) - 1)
+    if count < 1:
+        raise ValueError("A ratio compares with other sources, and there is one source only: leave the ratio out.")
+    place = {source: number for number, source in enumerate(different)}
+    steps = [(n + 1) * len(different) // (count + 1) for n in range(count)]
+    return [
+        reader.read([different[(place[source] + step) % len(different)] for source in sources], list(targets))
+        for step in steps
+    ]

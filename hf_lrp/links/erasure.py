@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hf_lrp.links.weights import LOGIT_TOKENS, HeadReader, PairsRead, batches, target_log_probability
+from hf_lrp.models.passes import takes
 
 
 def log_probabilities(
@@ -28,6 +29,9 @@ def log_probabilities(
         for row, (_, hidden) in enumerate(chosen):
             if hidden is not None:
                 inputs["attention_mask"][row, batch.places[row][hidden]] = 0
+        if "input_ids" in inputs and "decoder_input_ids" not in inputs and takes(model, "position_ids"):
+            shape = inputs["input_ids"].shape  # some models count positions by the mask
+            inputs["position_ids"] = torch.arange(shape[1], device=model.device).expand(shape)
         with torch.inference_mode():
             logits = model(**inputs, use_cache=False).logits
         for row, place in enumerate(places):

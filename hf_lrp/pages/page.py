@@ -5,14 +5,13 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from hf_lrp.data.files import write_atomically
 from hf_lrp.pages.page_data import UsualRange, page_data, results_of
 from hf_lrp.pages.skeleton import as_json, render, render_plain
-from hf_lrp.pages.telling import UNUSUAL
 
 if TYPE_CHECKING:
     from hf_lrp.results.comparison import Comparison
@@ -28,9 +27,6 @@ def render_page(
     title: str = TITLE,
     *,
     calibration: UsualRange | None = None,
-    scores: Sequence[float | None] | None = None,
-    numbers: Sequence[int] | None = None,
-    threshold: float = UNUSUAL,
 ) -> str:
     """One self-contained page: one sentence open, or a list of many to search, sort and open.
 
@@ -38,11 +34,8 @@ def render_page(
         entries: results, and comparisons of two results, which are shown side by side.
         title: of the page.
         calibration: how much the model usually depends on its source, drawn behind R(source).
-        scores: one per entry, as `hf-lrp score` gives them, shown in the list.
-        numbers: what the entries are numbered as in the list; by default from 1 on.
-        threshold: words are flagged that are so many deviations from what is usual.
     """
-    data = as_json(page_data(entries, calibration, scores, numbers, threshold))
+    data = as_json(page_data(entries, calibration))
     return render("results.html", styles=STYLES, scripts=SCRIPTS, title=title, explorer=data)
 
 
@@ -52,18 +45,9 @@ def write_page(
     title: str = TITLE,
     *,
     calibration: UsualRange | None = None,
-    scores: Sequence[float | None] | None = None,
-    numbers: Sequence[int] | None = None,
-    threshold: float = UNUSUAL,
 ) -> None:
     """Write `render_page` to a file, which replaces an old one only once all is written."""
-    options: dict[str, Any] = {
-        "calibration": calibration,
-        "scores": scores,
-        "numbers": numbers,
-        "threshold": threshold,
-    }
-    write_atomically(path, render_page(entries, title, **options).encode())
+    write_atomically(path, render_page(entries, title, calibration=calibration).encode())
 
 
 def render_fragment(entries: Sequence[Contributions | Comparison], *, calibration: UsualRange | None = None) -> str:

@@ -3,8 +3,7 @@
 Page: `entries`; `scale`, by level where the colour scale ends; `signed`, whether a share is negative.
 
 Entry: `results`, one or two side by side; `names`, what to call them; `same`, whether both have the same target, so
-that shares can be subtracted; `telling`, by level, where they differ most; `score`, from `hf-lrp score`, or None;
-`number` in the list.
+that shares can be subtracted; `telling`, by level, where they differ most; `number` in the list.
 
 Result: `model`; `prefix`; `mean`, R(source) from step 2 on; `about`, names and values; `notes`; `left_out`, whether
 source and prefix sum to 1 without the start token; `start_tokens`; `contrast`; `levels`, by `"word"` and `"token"`, or
@@ -35,7 +34,6 @@ from hf_lrp.data.naming import short_name
 from hf_lrp.data.visible import visible
 from hf_lrp.models.words import Marking, detect_marking, looks_special, running_text
 from hf_lrp.pages.telling import (
-    UNUSUAL,
     Curve,
     Telling,
     by_word,
@@ -63,13 +61,6 @@ class UsualRange(Protocol):
         """Mean and standard deviation of R_t(source) at these steps, nan at the first."""
 
 
-class Usual(NamedTuple):
-    """`range`: what is usual for a model; `threshold`: from how many deviations on words are flagged."""
-
-    range: UsualRange
-    threshold: float
-
-
 class Unusual(NamedTuple):
     """`telling`: what to say of a result, by word; `words`: the number of its word, by step; `mean`, `deviation`: what
     is usual, by step, nan where not known; `flagged`: by word."""
@@ -84,29 +75,20 @@ class Unusual(NamedTuple):
 def page_data(
     entries: Sequence[Contributions | Comparison],
     calibration: UsualRange | None = None,
-    scores: Sequence[float | None] | None = None,
     numbers: Sequence[int] | None = None,
-    threshold: float = UNUSUAL,
 ) -> dict[str, Any]:
     """All entries of a page, with one colour scale.
 
     Args:
         entries: results, or comparisons of two.
         calibration: what is usual for the model of the results; of comparisons, of the first result's model.
-        scores: of each entry, as `hf-lrp score` gives them.
         numbers: of each entry in the list; by default from 1 on.
-        threshold: deviations from what is usual; words below it are flagged.
     """
     levels = [[_levels(c) for c in results_of(entry)] for entry in entries]
     everything = [c for results in levels for by_level in results for c in by_level.values()]
-    count = len(entries)
-    usual = None if calibration is None else Usual(calibration, threshold)
-    rows = zip(entries, levels, scores or [None] * count, numbers or range(1, count + 1), strict=True)
+    rows = zip(entries, levels, numbers or range(1, len(entries) + 1), strict=True)
     return {
-        "entries": [
-            _entry(entry, found, usual) | {"score": _number(score), "number": number}
-            for entry, found, score, number in rows
-        ],
+        "entries": [_entry(entry, found, calibration) | {"number": n} for entry, found, n in rows],
         "scale": _scale(everything),
         "signed": any(float(min(c.source.min(), c.target.min())) < -UNIT for c in everything),
     }
@@ -127,7 +109,7 @@ def _levels(c: Contributions) -> dict[str, Contributions]:
 
 
 def _entry(
-    entry: Contributions | Comparison, levels: list[dict[str, Contributions]], usual: Usual | None
+    entry: Contributions | Comparison, levels: list[dict[str, Contributions]], usual: UsualRange | None
 ) -> dict[str, Any]:
     first, *second = results_of(entry)
     described = [_result(first, levels[0], usual)]
@@ -148,7 +130,7 @@ def _difference(first: Contributions, second: Contributions, names: list[str]) -
     return None if telling is None else list(telling)
 
 
-def _result(c: Contributions, levels: dict[str, Contributions], usual: Usual | None) -> dict[str, Any]:
+def _result(c: Contributions, levels: dict[str, Contributions], usual: UsualRange | None) -> dict[str, Any]:
     if usual is not None and c.start_token != "exclude":
         raise ValueError(
             "A calibration describes shares without the start token, and this result keeps it: explain with "
@@ -184,16 +166,16 @@ def _result(c: Contributions, levels: dict[str, Contributions], usual: Usual | N
     }
 
 
-def _unusual(c: Contributions, usual: Usual | None) -> Unusual:
+def _unusual(c: Contributions, usual: UsualRange | None) -> Unusual:
     """What stands out in a result, word by word: the same for both levels."""
     parts = _parts(c.target_tokens, c.predicted_tokens)
     words = tuple(c.target_words[step - 1] for step in c.steps)
     numbers = dict.fromkeys(words)
     texts = ["".join(parts[i][0] for i, of in enumerate(c.target_words) if of == word) for word in numbers]
     total, nothing = c.source_total.double().numpy(), np.full(len(c), math.nan)
-    mean, deviation = (nothing, nothing) if usual is None else usual.range.at(c.steps)
+    mean, deviation = (nothing, nothing) if usual is None else usual.at(c.steps)
     z = usual_z(total, mean, deviation, words)
-    flagged = is_unusual(z, texts, UNUSUAL if usual is None else usual.threshold)
+    flagged = is_unusual(z, texts)
     later = np.where(np.array(c.steps) > 1, total, math.nan)  # at the first step it is 1 whatever the model does
     totals = by_word(later, words)
     spoken = np.array([may_be_spoken_of(text) for text in texts]) & ~np.isnan(totals)

@@ -1,6 +1,6 @@
 """The most telling place of a translation, in one plain sentence: where the source counts least.
 
-`usual_z` and `is_unusual` are the one criterion for flags: of tables, lists, and pages by word and by piece.
+`usual_z` and `is_unusual` are the one criterion for flags: of lists, and of pages by word and by piece.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def by_word(values: np.ndarray, words: Sequence[int]) -> np.ndarray:
     return np.array([part.mean() if len(part) else math.nan for part in pieces])
 
 
-def is_unusual(z: np.ndarray, texts: Sequence[str], threshold: float = UNUSUAL) -> np.ndarray:
-    """Which words are flagged, `[W]`: below the threshold, and neither punctuation nor special tokens."""
-    return np.array([may_be_spoken_of(text) for text in texts]) & (np.nan_to_num(z, nan=math.inf) < threshold)
+def is_unusual(z: np.ndarray, texts: Sequence[str]) -> np.ndarray:
+    """Which words are flagged, `[W]`: clearly below what is usual, and neither punctuation nor special tokens."""
+    return np.array([may_be_spoken_of(text) for text in texts]) & (np.nan_to_num(z, nan=math.inf) < UNUSUAL)
 
 
 def may_be_spoken_of(text: str) -> bool:

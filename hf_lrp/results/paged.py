@@ -32,8 +32,8 @@ class Paged:
         Args:
             path: the file to write; by default the page is returned.
             calibration: how much the model usually depends on its source, drawn behind R(source): a
-                `hf_lrp.corpus.calibration.Calibration`, such as `hf-lrp score` writes. In a comparison, for results
-                of the first one's model.
+                `hf_lrp.corpus.calibration.Calibration`, which `hf-lrp score --source-share` writes. In a comparison,
+                for results of the first one's model.
         """
         from hf_lrp.pages.page import render_page, write_page
 

@@ -82,12 +82,6 @@ def test_the_keyboard_opens_sentences(open_page, text):
     assert page.locator(".row").nth(1).get_attribute("aria-expanded") == "true"
 
 
-def test_scores_sort(open_page, results):
-    page = open_page(render_page(results[:3], scores=[-1.0, -3.5, None]))
-    assert numbers(page) == [1, 0, 2]
-    assert page.locator(".row").first.locator("small").inner_text() == "score −3.50"
-
-
 def test_a_phone(open_page, text):
     page = open_page(text, viewport={"width": 360, "height": 640}, has_touch=True, is_mobile=True)
     page.locator(".row").first.tap()

@@ -55,11 +55,10 @@ def test_too_little_to_calibrate_on_is_refused():
         calibrate(rows_of([[1.0]] * 12), **NAMES)
 
 
-def test_z_scores_of_a_hand_computed_example():
-    calibration = calibration_of([0.8, 0.6], [0.1, 0.2])
-    z = calibration.z_scores([1.0, 0.9, 0.2, 0.8])
-    assert math.isnan(z[0])
-    assert z[1:] == pytest.approx([1.0, -2.0, 1.0])  # the last position stands for all later ones
+def test_the_last_position_stands_for_all_later_ones():
+    mean, deviation = calibration_of([0.8, 0.6], [0.1, 0.2]).at([1, 2, 3, 4])
+    assert math.isnan(mean[0]) and math.isnan(deviation[0])
+    assert mean[1:].tolist() == [0.8, 0.6, 0.6] and deviation[1:].tolist() == [0.1, 0.2, 0.2]
 
 
 def test_a_calibration_is_read_as_written(tmp_path):
@@ -71,7 +70,7 @@ def test_a_calibration_is_read_as_written(tmp_path):
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "other"}', '{"format": "hf_lrp.calibration"}'])
 def test_another_file_is_no_calibration(tmp_path, content):
     (tmp_path / "c.json").write_text(content)
-    with pytest.raises(ValueError, match="c.json is not a calibration"):
+    with pytest.raises(ValueError, match="c.json is not a range of R"):
         Calibration.load(tmp_path / "c.json")
 
 
@@ -124,14 +123,14 @@ def test_a_calibration_that_flags_everything_or_nothing_is_refused(tmp_path, cha
     (tmp_path / "c.json").write_text(json.dumps(GOOD))
     assert Calibration.load(tmp_path / "c.json").mean == (0.8,)
     (tmp_path / "c.json").write_text(json.dumps(GOOD | changes))
-    with pytest.raises(ValueError, match="c.json is not a calibration .*: give another file, or sentences"):
+    with pytest.raises(ValueError, match="c.json is not a range of R.*: give its .source-share.json"):
         Calibration.load(tmp_path / "c.json")
 
 
 @pytest.mark.parametrize("mean", ["[" * 100_000, "1" + "0" * 400, "1e400", "NaN", "[-Infinity]"])
 def test_numbers_that_no_float_holds_are_refused(tmp_path, mean):
     (tmp_path / "c.json").write_text(json.dumps(GOOD).replace("[0.8]", mean))
-    with pytest.raises(ValueError, match="c.json is not a calibration"):
+    with pytest.raises(ValueError, match="c.json is not a range of R"):
         Calibration.load(tmp_path / "c.json")
 
 

@@ -13,7 +13,7 @@ from word_tokenizer import word_tokenizer
 
 from hf_lrp import Prompt, explain
 from hf_lrp.corpus import Run, RunError, evaluate
-from hf_lrp.corpus.calibration import Calibration
+from hf_lrp.corpus.own_translations import OwnTranslations
 from hf_lrp.corpus.run_charts import charts_of_run
 from hf_lrp.corpus.run_comparison import compare, measure
 from hf_lrp.corpus.scoring import score_corpus
@@ -107,10 +107,11 @@ def test_prompts_that_cannot_be_used_for_a_corpus(tmp_path: Path) -> None:
 def test_translations_are_scored(tmp_path: Path) -> None:
     model, tokenizer, out = tiny_decoder(), word_tokenizer(), tmp_path / "scores.jsonl"
     options: dict[str, Any] = {"max_new_tokens": 5, "do_sample": False}
-    rows = score_corpus(model, tokenizer, PAIRS, out, prompt=PROMPT, **options)
+    rows = score_corpus(model, tokenizer, PAIRS, out, prompt=PROMPT, source_share=True, **options)
     c = explain(model, tokenizer, *PAIRS[0], prompt=PROMPT, predict="target")
     assert rows[0]["source_total"] == pytest.approx(c.source_total[1:].mean().item(), abs=1e-6)
-    calibration = Calibration.load(tmp_path / "scores.jsonl.calibration.json")
+    assert rows[0]["log_probability"] == pytest.approx(c.log_probability.mean().item(), abs=1e-4)
+    calibration = OwnTranslations.load(tmp_path / "scores.jsonl.calibration.json")
     assert calibration.prompt == PROMPT.settings
     with pytest.raises(ValueError, match="measured with another prompt"):
         score_corpus(model, tokenizer, PAIRS, out, prompt="{source} =", calibration=calibration)

@@ -1,52 +1,52 @@
 """Scores of translations against a model's own."""
 
 import pytest
-import torch
-from example_contributions import make_contributions
+from tiny_models import tiny_model
+from tiny_tokenizer import tiny_tokenizer
 
-from hf_lrp.corpus.calibration import Calibration
-from hf_lrp.corpus.scoring import score_corpus, score_translation
+from hf_lrp.corpus.own_translations import OwnTranslations
+from hf_lrp.corpus.scoring import score_corpus, score_pairs
+from hf_lrp.corpus.support import Measures, measure_pairs
+from hf_lrp.links.heads import Head
+from hf_lrp.links.weights import HeadReader
 
-NAMES = {"model": "m", "weights": "w", "sources": "s"}
-
-
-def calibration_of(mean, deviation) -> Calibration:
-    return Calibration(mean=tuple(mean), deviation=tuple(deviation), sentences=10, kept=1.0, **NAMES)
-
-
-def test_a_score_agrees_with_a_slow_version():
-    c = make_contributions(predict="target", seed=2)  # ▁Le ▁chat ▁dor t . </s>
-    calibration = calibration_of([0.8, 0.7, 0.6, 0.5], [0.1, 0.2, 0.1, 0.2])
-    totals = [sum(row) for row in c.source.tolist()]
-    z = [(totals[t] - calibration.mean[min(t, 4) - 1]) / calibration.deviation[min(t, 4) - 1] for t in range(1, 6)]
-    scored = score_translation(c, calibration, threshold=0.0)
-    assert scored.score == pytest.approx(sum(z) / 5, rel=1e-5)
-    assert scored.source_total == pytest.approx(sum(totals[1:]) / 5, rel=1e-5)
-    assert scored.log_probability == pytest.approx(sum(c.log_probability.tolist()) / 6, rel=1e-5)
-    assert scored.words == ("Le", "chat", "dort", ".")
-    assert scored.z[0] is None
-    assert scored.z[1:] == pytest.approx([z[0], (z[1] + z[2]) / 2, z[3]], rel=1e-5)
-    assert scored.flagged == (False, *(value < 0 for value in scored.z[1:3]), False)  # no punctuation
-    assert any(scored.flagged) and not all(scored.flagged[1:3])
+HEADS = (Head(0, 1, "reads"), Head(1, 0, "predicts"))
+PAIRS = [
+    ("the cat sees the dog .", "the dog eats ."),
+    ("he eats", "a house"),
+    ("she was in the house", "the cat is big"),
+]
 
 
-def test_tiny_probabilities_count_with_their_logarithms():
-    log_probability = torch.tensor([-1.0, -2.0, -3.0, -200.0, -300.0, -400.0])
-    c = make_contributions(predict="target", log_probability=log_probability)
-    scored = score_translation(c, calibration_of([0.5], [0.1]), threshold=0.0)
-    assert scored.log_probability == pytest.approx(-151)
-
-
-def test_a_translation_of_one_token_has_no_score():
-    c = make_contributions(("▁a",), ("▁x",), predict="target")
-    scored = score_translation(c, calibration_of([0.5], [0.1]), threshold=-2.0)
-    assert scored.score is None and scored.source_total is None and scored.flagged == (False,)
-
-
-@pytest.mark.parametrize("changes", [{"predict": "top1"}, {"predict": "target", "level": "word"}])
-def test_other_contributions_are_refused(changes):
-    with pytest.raises(ValueError, match="predict='target'"):
-        score_translation(make_contributions(**changes), calibration_of([0.5], [0.1]), threshold=-2.0)
+def test_ranks_and_flags_are_those_of_the_own_translations() -> None:
+    reader = HeadReader(tiny_model("marian"), tiny_tokenizer())
+    supports = measure_pairs(reader, reader.read(*map(list, zip(*PAIRS, strict=True))), HEADS, Measures())
+    words = sorted(value for one in supports for value in one.source.values)
+    tokens = sorted(value for one in supports for value in one.target.values)
+    values = {
+        "coverage": tuple(sorted(one.coverage for one in supports)),
+        "log_probability": tuple(sorted(one.log_probability for one in supports)),
+        "source_word": tuple(words),
+        "target_word": tuple(tokens),
+    }
+    own = OwnTranslations(values, Measures(), HEADS, 12, model="m", weights="w", sources="s", kept=1.0)
+    scores = score_pairs(reader, PAIRS, own, rarity=0.3)
+    assert sorted(score.coverage_rank for score in scores) == pytest.approx([0, 1 / 3, 2 / 3])
+    flagged = 0
+    for (source, translation), score, one in zip(PAIRS, scores, supports, strict=True):
+        assert score.coverage_rank == sum(value < one.coverage for value in values["coverage"]) / 3
+        assert score.log_probability_rank == sum(v < one.log_probability for v in values["log_probability"]) / 3
+        for text, found, measured, usual in (
+            (source, score.source_words, one.source, words),
+            (translation, score.target_words, one.target, tokens),
+        ):
+            for word, value in zip(found, measured.values, strict=True):
+                rank = sum(other < value for other in usual) / len(usual)
+                assert (word.value, word.rank) == (value, pytest.approx(rank))
+                assert word.flagged == (rank < 0.3 and word.text != ".")
+                assert text[slice(*word.span)] == word.text
+                flagged += word.flagged
+    assert flagged
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,6 @@ def test_other_contributions_are_refused(changes):
 def test_what_cannot_be_scored_is_said_before_any_work(tmp_path, out, pairs, message):
     with pytest.raises(ValueError, match=message):
         score_corpus(None, None, pairs, tmp_path / out)
+    with pytest.raises(ValueError, match="rarity is a share of words"):
+        score_corpus(None, None, [("a", "b")], tmp_path / "scores.tsv", rarity=2)
     assert not list(tmp_path.iterdir())

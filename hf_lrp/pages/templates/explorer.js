@@ -3,7 +3,6 @@
 const SORTS = {
   lowest: ["lowest R(source) first", (a, b) => (a.mean ?? Infinity) - (b.mean ?? Infinity) || a.number - b.number],
   highest: ["highest R(source) first", (a, b) => (b.mean ?? -Infinity) - (a.mean ?? -Infinity) || a.number - b.number],
-  score: ["lowest score first", (a, b) => (a.score ?? Infinity) - (b.score ?? Infinity) || a.number - b.number],
   order: ["as given", (a, b) => a.number - b.number],
   longest: ["longest first", (a, b) => b.length - a.length || a.number - b.number],
 };

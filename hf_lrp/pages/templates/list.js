@@ -4,7 +4,6 @@ class List {
   constructor(explorer) {
     this.explorer = explorer;
     const { entries } = explorer.data;
-    this.scored = entries.some((entry) => entry.score !== null);
     this.items = entries.map((entry, number) => this.item(entry, number));
     this.search = make("input");
     this.search.type = "search";
@@ -14,12 +13,11 @@ class List {
     this.sort = make("select");
     this.sort.setAttribute("aria-label", "Order");
     for (const [name, [text]] of Object.entries(SORTS)) {
-      if (name === "score" && !this.scored) continue;
       const option = make("option", "", text);
       option.value = name;
       this.sort.append(option);
     }
-    this.sort.value = this.scored ? "score" : "lowest";
+    this.sort.value = "lowest";
     this.sort.addEventListener("change", () => this.arrange());
     this.count = make("span", "count");
     this.count.setAttribute("aria-live", "polite");
@@ -36,13 +34,12 @@ class List {
     button.type = "button";
     const gauge = make("i", "gauge", make("i"));
     gauge.firstChild.style.width = `${100 * Math.min(Math.max(result.mean ?? 0, 0), 1)}%`;
-    const score = entry.score === null ? null : make("small", "", `score ${entry.score.toFixed(2).replace("-", "−")}`);
     const texts = make("span", "texts", make("bdi", "", source), flaggedText(level));
-    button.append(make("span", "number", String(entry.number)), make("span", "value", gauge, format(result.mean), score), texts);
+    button.append(make("span", "number", String(entry.number)), make("span", "value", gauge, format(result.mean)), texts);
     button.setAttribute("aria-expanded", "false");
     button.addEventListener("click", () => this.explorer.open(this.explorer.state.entry === number ? null : number));
     const words = `${source}\n${entry.results.map((r) => plainText(Object.values(r.levels)[0].target)).join("\n")}`.toLowerCase();
-    return { number, mean: result.mean, score: entry.score, length: level.target.length, words, button, element: make("li", "", button) };
+    return { number, mean: result.mean, length: level.target.length, words, button, element: make("li", "", button) };
   }
 
   /** Show what is searched for, in order. */
