@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
@@ -44,6 +45,11 @@ from hf_lrp.results.collection import ContributionsList
 from hf_lrp.results.contributions import Contributions
 
 SEED = 0
+
+# Candidates of one source that are explained together, sharing its encoder.
+MOST_TOGETHER = 16
+
+Row = tuple[int, tuple[Case, ...]]  # the number of a source, and its cases by prefix
 
 
 def explain(
@@ -301,37 +307,53 @@ class Explainer:
     ) -> Iterator[dict[str, Contributions]]:
         """Per source, the contributions for each prefix. The model is changed only while one is computed."""
         model, sources = call.model, call.reading.sources
-        for number, (item, *cases) in enumerate(zip(sources.items, *chosen.values(), strict=True)):
+        rows = zip(range(len(sources.items)), zip(*chosen.values(), strict=True), strict=True)
+        apart = call.network is None or call.network.encoder is None or bool(settings.inside)  # which takes memory
+        for together in _of_one_source(rows, sources.items, 1 if apart else MOST_TOGETHER):
+            item = sources.items[together[0][0]]
             dtype = model.dtype if item.is_floating_point() else item.dtype
             source = {sources.argument: item.to(model.device, dtype)}
-            question = _ask(call, number, source, cases, settings)
-            found = iter(settings.method.explain(question))
-            relevances = [join_steps(list(islice(found, case.passes))) for case in cases]
+            found = iter(settings.method.explain(_ask(call, source, together, settings)))
             described = sources.describe(item) if settings.source_tokens else WHOLE_SOURCE
-            results = {}
-            for name, relevance, case in zip(chosen, relevances, cases, strict=True):
-                parted = call.reading.part(number, relevance, case.prefix, settings.source_tokens)
-                words = contrasted_words(call, source, case)
-                results[name] = as_contributions(parted, described, name, case, call, settings, words)
-            yield results
+            for number, cases in together:
+                results = {}
+                for name, case in zip(chosen, cases, strict=True):
+                    relevance = join_steps(list(islice(found, case.passes)))
+                    parted = call.reading.part(number, relevance, case.prefix, settings.source_tokens)
+                    words = contrasted_words(call, source, case)
+                    results[name] = as_contributions(parted, described, name, case, call, settings, words)
+                yield results
 
 
-def _ask(call: Call, number: int, source: dict[str, Tensor], cases: Sequence[Case], settings: Settings) -> Question:
+def _of_one_source(rows: Iterable[Row], items: Sequence[Tensor], most: int) -> Iterator[list[Row]]:
+    """Rows that follow each other and have the same source, up to ``most``: they share the encoder's work."""
+    together: list[Row] = []
+    for row in rows:
+        if together and (len(together) == most or not torch.equal(items[row[0]], items[together[0][0]])):
+            yield together
+            together = []
+        together.append(row)
+    if together:
+        yield together
+
+
+def _ask(call: Call, source: dict[str, Tensor], rows: Sequence[Row], settings: Settings) -> Question:
     """What a method is asked about one source with its prefixes."""
     model, network, reading = call.model, call.network, call.reading
     assert network is not None
-    given = [(case.prefix, each) for case in cases for each in case.decoder_inputs(model.device)]
+    cases = [(number, case) for number, cases in rows for case in cases]
+    given = [(number, case.prefix, each) for number, case in cases for each in case.decoder_inputs(model.device)]
     return Question(
         model=model,
         network=network,
         source={} if network.encoder is None else source,
-        positions=len(reading.sources.describe(reading.sources.items[number]).tokens),
-        given=[each for _, each in given],
+        positions=len(reading.sources.describe(reading.sources.items[rows[0][0]]).tokens),
+        given=[each for _, _, each in given],
         max_memory=call.max_memory,
         source_tokens=settings.source_tokens,
         inside=settings.inside,
         unknown=call.vocabulary.unknown,
-        group=lambda unit: [reading.group(number, prefix, unit) for prefix, _ in given],
+        group=lambda unit: [reading.group(number, prefix, unit) for number, prefix, _ in given],
     )
 
 

@@ -11,11 +11,15 @@ from tiny_tokenizer import tiny_tokenizer
 from torch import nn
 
 from hf_lrp import Contributions, ContributionsList, Explainer, explain, explain_prefixes
+from hf_lrp.explaining import explainer as explainer_module
 from hf_lrp.kinds.encoder_decoder import Encoded, EncoderDecoder
 from hf_lrp.kinds.kind import Asked
 from hf_lrp.kinds.table import KINDS
+from hf_lrp.methods.lrp import LRP
+from hf_lrp.methods.method import Question
 from hf_lrp.models import exchange
 from hf_lrp.models.families import Family
+from hf_lrp.models.passes import Relevance
 
 SOURCES, TARGETS = ["the cat sees the dog", "he eats"], ["she is not in the house", "a dog"]
 
@@ -45,6 +49,36 @@ def test_it_gives_what_explain_gives(model: Any) -> None:
         for own, given, one in pairs:
             assert_same(own["reference"], given["reference"])
             assert_same(own["reference"], one)
+
+
+@dataclass(frozen=True)
+class Counting(LRP):
+    """Notes how many decoder inputs each question has."""
+
+    asked: Any = None
+
+    def explain(self, question: Question) -> list[Relevance]:
+        self.asked.append(len(question.given))
+        return super().explain(question)
+
+
+def test_candidates_of_one_source_share_the_encoder(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that follow each other, and no more than go together; others stand alone, as all do that keep much."""
+    one, other = random_ids(6, seed=1), random_ids(6, seed=2)
+    sources = [one, one, other, one, one, one]
+    targets = [random_ids(2 + n, seed=10 + n) for n in range(6)]
+    singles = [explain(model, None, s, t) for s, t in zip(sources, targets, strict=True)]
+    monkeypatch.setattr(explainer_module, "MOST_TOGETHER", 2)
+    asked: list[int] = []
+    for found, single in zip(
+        explain(model, None, sources, targets, method=Counting(asked=asked)), singles, strict=True
+    ):
+        for name in ("source", "target", "start", "logits", "log_probability"):
+            torch.testing.assert_close(getattr(found, name), getattr(single, name), rtol=1e-6, atol=1e-6)
+        assert torch.equal(found.target_ids, single.target_ids)
+    assert asked == [2, 1, 2, 1]
+    explain(model, None, sources, targets, method=Counting(asked=asked), inside=True)
+    assert asked[4:] == [1] * 6
 
 
 def test_the_model_is_read_again_only_where_it_was_changed(monkeypatch: pytest.MonkeyPatch) -> None:
