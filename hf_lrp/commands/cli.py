@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
-from hf_lrp.commands import analyze, app, average, compare, demo, env, explain, figures, score, timeline
+from hf_lrp.commands import align, analyze, app, average, compare, demo, env, explain, figures, score, timeline
 from hf_lrp.data.failures import in_one_line, ran_out_of_memory
 from hf_lrp.version import __version__
 
@@ -26,6 +26,7 @@ COMMANDS: dict[str, ModuleType] = {
     "demo": demo,
     "app": app,
     "analyze": analyze,
+    "align": align,
     "score": score,
     "timeline": timeline,
     "figures": figures,

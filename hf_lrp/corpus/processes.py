@@ -39,9 +39,9 @@ def broadcast(value: Any) -> Any:
     return box[0]
 
 
-def plan_shards(number: int) -> list[range]:
-    """The sentences of each shard: as many each as possible, whatever the number of processes."""
-    shards = min(-(-number // SHARD), SHARDS)
+def plan_shards(number: int, size: int | None = None) -> list[range]:
+    """The sentences of each shard, up to ``size`` if they are not too many, whatever the number of processes."""
+    shards = min(-(-number // (size or SHARD)), SHARDS)
     return [range(k * number // shards, (k + 1) * number // shards) for k in range(shards)]
 
 

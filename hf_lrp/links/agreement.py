@@ -24,7 +24,7 @@ from hf_lrp.results.alignment import Links, score_alignments
 __all__ = ["GoldPair", "Words", "find_heads", "heads_by_gold", "link_heads"]
 
 FIRST = 4  # heads by agreement that make the first links
-HEADS = 8  # that are taken
+HEADS = 12  # that are taken
 ROUNDS = 2  # of rating heads by the links of the best so far
 POWER = 4  # of the rating, by which a head's weights count
 SENTENCES = 200  # to find heads on

@@ -92,6 +92,23 @@ class Aligner:
         """The heads that are read: given, found, or named by the generation config; None: none are known yet."""
         return self._heads if self._heads is not None else saved_heads(self.reader.model)
 
+    @property
+    def knows_heads(self) -> bool:
+        """Whether no heads have to be found, not even those of the other direction's model."""
+        return self.heads is not None and (self.reverse is None or self.reverse.heads is not None)
+
+    @property
+    def all_heads(self) -> list[LinkHeads]:
+        """The heads of the model, and of the other direction's model if there is one; they can be set."""
+        found = [self.heads, *([] if self.reverse is None else [self.reverse.heads])]
+        return [heads for heads in found if heads is not None]
+
+    @all_heads.setter
+    def all_heads(self, heads: Sequence[LinkHeads]) -> None:
+        self._heads = heads[0]
+        if self.reverse is not None:
+            self.reverse._heads = heads[1]
+
     def choose_heads(self, gold: Gold) -> LinkHeads:
         """Choose heads by pairs with known links; those of the other direction's model, too."""
         pairs = _read_gold(gold)
@@ -119,7 +136,7 @@ class Aligner:
         texts = read_texts(sources, "source"), read_texts(targets, "target")
         if len(texts[0]) != len(texts[1]):
             raise ValueError(f"{len(texts[0])} sources, but {len(texts[1])} targets: give as many of both.")
-        if texts[0] and (self.heads is None or (self.reverse is not None and self.reverse.heads is None)):
+        if texts[0] and not self.knows_heads:
             self.find_heads(*texts)
         total = len(texts[0]) * (1 if self.reverse is None else 2)
         with tqdm(total=total, desc="Linking", unit="pair", disable=not progress) as bar:

@@ -6,7 +6,7 @@ predicts there. In most layers a word is linked while it is read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -106,6 +106,17 @@ def saved_heads(model: PreTrainedModel) -> LinkHeads | None:
             f"generation_config.alignment_heads and what stands beside it cannot be read ({error}): give "
             "heads=..., or set alignment_heads to None to find heads anew."
         ) from error
+
+
+def heads_to_dict(heads: LinkHeads) -> dict[str, Any]:
+    """What JSON keeps of link heads."""
+    return {**asdict(heads), "heads": [list(head) for head in heads.heads]}
+
+
+def heads_from_dict(content: Mapping[str, Any]) -> LinkHeads:
+    """The link heads that `heads_to_dict` was given."""
+    read = {"heads": tuple(Head(*head) for head in content["heads"]), "weights": tuple(content["weights"])}
+    return LinkHeads(**{**content, **read, "how": Extraction(**content["how"])})
 
 
 def all_heads(blocks: Sequence[Attention]) -> tuple[Head, ...]:
