@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from hf_lrp.models.loading import load
     from hf_lrp.models.recording import UnknownStructure
     from hf_lrp.relevance.patching import patched
-    from hf_lrp.relevance.rules import AlphaBeta, Epsilon, Gamma
+    from hf_lrp.relevance.propagation import propagate
+    from hf_lrp.relevance.rules import AlphaBeta, Epsilon, Gamma, Part, Rule
     from hf_lrp.results.collection import ContributionsList
     from hf_lrp.results.comparison import Comparison
     from hf_lrp.results.contributions import Contributions
@@ -34,7 +35,9 @@ __all__ = [
     "Family",
     "Gamma",
     "LinkHeads",
+    "Part",
     "Prompt",
+    "Rule",
     "Span",
     "Text",
     "UnknownStructure",
@@ -44,6 +47,7 @@ __all__ = [
     "explain_prefixes",
     "load",
     "patched",
+    "propagate",
     "register_family",
 ]
 
@@ -60,7 +64,9 @@ _MODULES = {
     "Family": "models.families",
     "Gamma": "relevance.rules",
     "LinkHeads": "links.heads",
+    "Part": "relevance.rules",
     "Prompt": "inputs.prompts",
+    "Rule": "relevance.rules",
     "Span": "results.spans",
     "Text": "links.texts",
     "UnknownStructure": "models.recording",
@@ -69,6 +75,7 @@ _MODULES = {
     "explain_prefixes": "explaining.explainer",
     "load": "models.loading",
     "patched": "relevance.patching",
+    "propagate": "relevance.propagation",
     "register_family": "models.families",
 }
 

@@ -39,13 +39,12 @@ def answer(question: Question, label: str, models: Models, limits: Limits) -> An
         question.source.strip(),
         question.target.strip() if question.prefix == "reference" else None,
         prompt=question.prompt if question.prompt.strip() and family_of(found.model).encoder is None else None,
-        prefix=question.prefix,  # type: ignore[arg-type]
+        prefix=question.prefix,
         predict=question.contrast or "top1",
         pool=question.pool if question.prefix == "random" else None,
         max_memory=limits.memory,
         **options,
     )
-    assert isinstance(result, Contributions)
     return Answer(result, written_texts(found.tokenizer, [result])[0].strip())
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hf_lrp.commands.given_runs import add_run_arguments, read_given
 
 if TYPE_CHECKING:
-    from hf_lrp.corpus.run_comparison import Comparison
+    from hf_lrp.corpus.run_comparison import RunComparison
 
 EXAMPLES = """
   hf-lrp compare runs/baseline runs/dropout runs/mrt --out comparison
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> None:
     print("\n".join(_table(comparison)))
 
 
-def _table(comparison: Comparison) -> list[str]:
+def _table(comparison: RunComparison) -> list[str]:
     """Lines with the mean of each run, and its difference to the first."""
     from rich.cells import cell_len, set_cell_size
 

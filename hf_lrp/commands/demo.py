@@ -40,7 +40,6 @@ def run(args: argparse.Namespace) -> None:
     with quiet_transformers(unless=args.debug):
         model, tokenizer = load_checkpoint()
         results = explain(model, tokenizer, [SENTENCE])
-    assert isinstance(results, list)
     outputs.write(results)
     show(results, [SENTENCE], written_texts(tokenizer, results))
     print(_what_next(page, picture))

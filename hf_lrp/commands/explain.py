@@ -160,7 +160,6 @@ def run(args: argparse.Namespace) -> None:
             progress=len(sources) > 1 and sys.stderr.isatty(),
             **generate_options(args),
         )
-    assert isinstance(results, list)
     given = targets if results[0].prefix == "reference" else None
     written = given or written_texts(tokenizer, results)
     written_as = ContributionsList(c.merge_subwords() for c in results) if args.words else results

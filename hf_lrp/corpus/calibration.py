@@ -172,7 +172,6 @@ def translate_and_measure(
             chunk = list(sources[len(journal.rows) : len(journal.rows) + _CHUNK])
             asked: dict[str, Any] = {"prompt": prompt, "predict": "target", "source_tokens": False}
             results = explainer.explain(chunk, **asked, **generate_options)
-            assert isinstance(results, list)
             for c in results:
                 kept = kind.keeps(vocabulary, prompt, c.target_ids.tolist())
                 journal.append({"curve": c.source_total.tolist(), "kept": kept})

@@ -12,8 +12,8 @@ from tqdm.auto import tqdm
 from hf_lrp.corpus.report import Picture, render_report
 from hf_lrp.corpus.run_charts import charts_of_run, charts_of_runs
 from hf_lrp.corpus.run_comparison import (
-    Comparison,
     MeasuredRun,
+    RunComparison,
     check_comparable,
     compare,
     comparison_json,
@@ -81,7 +81,7 @@ def draw_folders(
     return written
 
 
-def compare_folders(given: Given, out: str | Path, *, growth: bool = False, progress: bool = False) -> Comparison:
+def compare_folders(given: Given, out: str | Path, *, growth: bool = False, progress: bool = False) -> RunComparison:
     """Compare runs with the first, or the checkpoints of a timeline; write tables, figures and a report."""
     out = Path(out)
     if not given.runs and len(given.timelines) != 1:

@@ -143,7 +143,6 @@ def measure_heads(
             pairs[done:], initial=done, total=len(pairs), desc="Measuring heads", disable=not progress
         ):
             found = explainer.explain(source, target, prompt=read, inside=True)
-            assert isinstance(found, Contributions)
             journal.append(_row(found))
         name = model.config.name_or_path or type(model).__name__
         shares = _summarise(name, journal.rows)

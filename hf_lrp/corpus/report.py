@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hf_lrp.corpus.examples import choose_examples
 from hf_lrp.corpus.manifest import PREFIXES
-from hf_lrp.corpus.run_comparison import Comparison, in_words, settings_of
+from hf_lrp.corpus.run_comparison import RunComparison, in_words, settings_of
 from hf_lrp.pages.page import SCRIPTS
 from hf_lrp.pages.page_data import page_data
 from hf_lrp.pages.skeleton import as_json, render
@@ -23,7 +23,7 @@ class Picture(NamedTuple):
     svg: bytes
 
 
-def render_report(comparison: Comparison, pictures: Sequence[Picture]) -> str:
+def render_report(comparison: RunComparison, pictures: Sequence[Picture]) -> str:
     """One page with everything about a comparison; texts of users are escaped, figures are inside."""
     first = comparison.runs[0]
     labels = [run.label for run in comparison.runs]
@@ -69,7 +69,7 @@ def _tables(estimates: Sequence[Any], sign: str) -> Iterator[dict[str, Any]]:
             yield {"prefix": prefix, "header": ["run", *map(in_words, quantities)], "rows": rows}
 
 
-def _settings(comparison: Comparison) -> Iterator[dict[str, Any]]:
+def _settings(comparison: RunComparison) -> Iterator[dict[str, Any]]:
     """Settings of all runs side by side, and whether they differ."""
     flat = [dict(_flatten(settings_of(run.run))) for run in comparison.runs]
     for name in dict.fromkeys(name for settings in flat for name in settings):

@@ -70,7 +70,7 @@ class Difference(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class RunComparison:
     """Runs, their means, and the differences of all but the first to the first."""
 
     runs: tuple[MeasuredRun, ...]
@@ -114,7 +114,7 @@ def measure(run: Run, label: str) -> MeasuredRun:
     return MeasuredRun(run, label, tables, endings)
 
 
-def compare(runs: Sequence[MeasuredRun]) -> Comparison:
+def compare(runs: Sequence[MeasuredRun]) -> RunComparison:
     """Means of all runs, and paired differences to the first for the prefix types that all have.
 
     Raises:
@@ -136,7 +136,7 @@ def compare(runs: Sequence[MeasuredRun]) -> Comparison:
                 _, estimate = paired_difference(table, first, quantity)
                 number = min(_count(table.means[quantity]), _count(first.means[quantity]))
                 differences.append(Difference(run.label, runs[0].label, prefix, quantity, number, estimate))
-    return Comparison(tuple(runs), tuple(means), tuple(differences), tuple(notes))
+    return RunComparison(tuple(runs), tuple(means), tuple(differences), tuple(notes))
 
 
 def check_comparable(runs: Sequence[MeasuredRun]) -> list[str]:
@@ -230,11 +230,11 @@ _MEANS = ("run", "prefix", "quantity", "sentences", "mean", "low", "high")
 _DIFFERENCES = ("run", "baseline", "prefix", "quantity", "sentences", "difference", "low", "high", "excludes_zero")
 
 
-def _mean_rows(comparison: Comparison) -> list[tuple]:
+def _mean_rows(comparison: RunComparison) -> list[tuple]:
     return [(*row[:4], *row.estimate) for row in comparison.mean_estimates]
 
 
-def _difference_rows(comparison: Comparison) -> list[tuple]:
+def _difference_rows(comparison: RunComparison) -> list[tuple]:
     return [(*row[:5], *row.estimate, row.excludes_zero) for row in comparison.difference_estimates]
 
 
@@ -246,17 +246,17 @@ def _frame(header: tuple[str, ...], rows: list[tuple]) -> DataFrame:
     return pandas.DataFrame(rows, columns=list(header))
 
 
-def means_csv(comparison: Comparison) -> bytes:
+def means_csv(comparison: RunComparison) -> bytes:
     """The means as CSV, one per row."""
     return csv_table(_MEANS, _mean_rows(comparison))
 
 
-def differences_csv(comparison: Comparison) -> bytes:
+def differences_csv(comparison: RunComparison) -> bytes:
     """The paired differences as CSV, one per row."""
     return csv_table(_DIFFERENCES, _difference_rows(comparison))
 
 
-def comparison_json(comparison: Comparison) -> bytes:
+def comparison_json(comparison: RunComparison) -> bytes:
     """Means, differences, notes and the settings of each run as JSON."""
     content = {
         "confidence": CONFIDENCE,

@@ -26,7 +26,6 @@ from hf_lrp.links.texts import piece_spans
 from hf_lrp.links.weights import HeadReader, PairsRead
 from hf_lrp.pages.scores import write_scores
 from hf_lrp.pages.telling import may_be_spoken_of
-from hf_lrp.results.contributions import Contributions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -260,7 +259,6 @@ def _source_share(explainer: Explainer, source: str, translation: str, prompt: P
     """The mean of R_t(source) from the second step on; None for one step."""
     asked: dict[str, Any] = {"prompt": prompt, "predict": "target", "source_tokens": False}
     contributions = explainer.explain(source, translation, **asked)
-    assert isinstance(contributions, Contributions)
     return contributions.mean()["source_total"] if len(contributions) > 1 else None
 
 

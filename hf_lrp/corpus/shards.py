@@ -205,12 +205,11 @@ def read_rows(path: Path, group: int) -> Iterator[Row]:
         steps = len(arrays["start"])
         names, spans = values["span_names"][row], arrays.pop("span_shares")
         totals = {name: s.reshape(steps, -1).sum(axis=1) for name, s in zip(names, spans, strict=True)}
-        yield Row(
-            **{name: values[name][row] for name in ("sentence", "pair", "prefix", "conservation_error")},
-            **{name: tuple(values[name][row]) for name in _TOKENS},
-            **(arrays | {"source": arrays["source"].reshape(steps, -1), "target": _square(arrays["target"], steps)}),
-            spans=totals,
-        )
+        shares = {"source": arrays["source"].reshape(steps, -1), "target": _square(arrays["target"], steps)}
+        tokens = {name: tuple(values[name][row]) for name in _TOKENS}
+        numbers = {name: values[name][row] for name in ("sentence", "pair", "prefix", "conservation_error")}
+        fields: dict[str, Any] = {**arrays, **shares, **tokens, **numbers}
+        yield Row(**fields, spans=totals)
 
 
 def read_results(path: Path, group: int, rows: Sequence[int] | None = None) -> Iterator[Stored]:

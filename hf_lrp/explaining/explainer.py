@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -50,6 +50,42 @@ SEED = 0
 MOST_TOGETHER = 16
 
 Row = tuple[int, tuple[Case, ...]]  # the number of a source, and its cases by prefix
+
+
+Texts: TypeAlias = list[str] | tuple[str, ...] | Iterator[str] | list[list[int]] | list[Tensor]
+ModelOrName: TypeAlias = PreTrainedModel | str | os.PathLike[str]
+Tokens: TypeAlias = PreTrainedTokenizerBase | ProcessorMixin | None
+
+
+# One source gives one result, a list a list of results. Options, which all of these have, stand where they are read.
+@overload
+def explain(
+    model: ModelOrName, tokenizer: Tokens, source: str | Sequence[int], target: Any = None, **options: Any
+) -> Contributions: ...
+
+
+@overload
+def explain(
+    model: ModelOrName, tokenizer: Tokens, source: Texts, target: Any = None, **options: Any
+) -> ContributionsList: ...
+
+
+@overload
+def explain(
+    model: ModelOrName, tokenizer: Tokens = ..., *, source: str | Sequence[int], target: Any = None, **options: Any
+) -> Contributions: ...
+
+
+@overload
+def explain(
+    model: ModelOrName, tokenizer: Tokens = ..., *, source: Texts, target: Any = None, **options: Any
+) -> ContributionsList: ...
+
+
+@overload
+def explain(
+    model: ModelOrName, tokenizer: Tokens = ..., source: Any = ..., target: Any = None, **options: Any
+) -> Contributions | ContributionsList: ...
 
 
 def explain(
@@ -201,6 +237,15 @@ class Explainer:
         self.model, self.tokenizer = model, tokenizer
         self._copy = WorkingCopy(model)
         self._known: tuple[Layout, Network] | None = None
+
+    @overload
+    def explain(self, source: str | Sequence[int], target: Any = None, **options: Any) -> Contributions: ...
+
+    @overload
+    def explain(self, source: Texts, target: Any = None, **options: Any) -> ContributionsList: ...
+
+    @overload
+    def explain(self, source: Any, target: Any = None, **options: Any) -> Contributions | ContributionsList: ...
 
     def explain(
         self,

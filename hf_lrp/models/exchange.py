@@ -14,7 +14,7 @@ from transformers.pytorch_utils import Conv1D
 
 from hf_lrp.models.modules import RecordedConv1d, RecordedLayerNorm, RecordedLinear, RecordedTransposedLinear
 from hf_lrp.models.reading import read_network
-from hf_lrp.models.recording import Recorded, counterpart
+from hf_lrp.models.recording import Recorded, UnknownStructure, counterpart
 from hf_lrp.models.structure import Network
 from hf_lrp.models.weights import REMEDY, require_plain_weights
 
@@ -116,21 +116,25 @@ def _require_plain_modules(network: Network) -> None:
         name = type(module).__name__
         plain = _PLAIN.get(behaviour, nn.Module)
         if not isinstance(module, plain):
-            raise TypeError(f"Expected a plain {plain.__name__}, found {name}. {REMEDY}")
+            raise UnknownStructure(f"Expected a plain {plain.__name__}, found {name}. {REMEDY}")
         original = module.original if isinstance(module, Recorded) else type(module)
         if plain is not nn.Module and original.forward is not plain.forward:
-            raise TypeError(f"{name} has a forward method of its own, but relevance assumes that of {plain.__name__}.")
+            raise UnknownStructure(
+                f"{name} has a forward method of its own, but relevance assumes that of {plain.__name__}."
+            )
         if isinstance(module, nn.Conv1d) and (module.groups, module.dilation, module.padding_mode) != (
             1,
             (1,),
             "zeros",
         ):
-            raise TypeError(f"{name} has groups, dilation or padding other than zeros, for which there is no rule.")
+            raise UnknownStructure(
+                f"{name} has groups, dilation or padding other than zeros, for which there is no rule."
+            )
         weight = getattr(module, "weight", None)
         if isinstance(weight, torch.Tensor) and not weight.is_floating_point():
             raise TypeError(f"A {name} has {weight.dtype} weights: the model is quantised. {REMEDY}")
         if "forward" in vars(module):
-            raise TypeError(
+            raise UnknownStructure(
                 f"The forward method of a {name} has been replaced on the module itself, as device_map and offloading "
                 "do. Load the model without device_map, or remove the hooks."
             )

@@ -24,7 +24,7 @@ from hf_lrp.models.modules import (
     RecordedRMSNorm,
     RecordedTransposedLinear,
 )
-from hf_lrp.models.recording import Recorded
+from hf_lrp.models.recording import Recorded, UnknownStructure
 from hf_lrp.models.structure import Attention, Branch, FeedForward, FrontEnd, Layer, Network, Residual, Stack
 
 NORMS: dict[str, type[Recorded]] = {
@@ -65,7 +65,7 @@ def read_network(model: PreTrainedModel) -> Network:
     try:
         return _read(model, family)
     except (AttributeError, IndexError) as error:
-        raise TypeError(
+        raise UnknownStructure(
             f"{type(model).__name__} is not built as the description of {model.config.model_type!r} says: {error}. "
             f"Another task's class, custom modeling code or an unknown transformers version can cause this. {HOW_TO}"
         ) from error

@@ -20,7 +20,7 @@ _recording: ContextVar[Tape | None] = ContextVar("hf_lrp_tape", default=None)
 
 
 class UnknownStructure(RuntimeError):
-    """A layer's forward pass is not what its description assumes, so results would be wrong."""
+    """A model is not built, or a layer does not compute, as its description says, so results would be wrong."""
 
 
 class Tape:
@@ -42,7 +42,7 @@ class Tape:
     def add(self, module: nn.Module, x: Tensor, y: Tensor) -> None:
         """Note input and output of a module, both [1, length, d]; their order of axes does not matter."""
         if module in self._seen:
-            raise NotImplementedError(
+            raise UnknownStructure(
                 f"A {type(module).__name__} ran twice in one forward pass. Models that share layers are not supported."
             )
         self._seen[module] = (x.detach().flatten(0, -2), y.detach().flatten(0, -2))
@@ -68,7 +68,7 @@ class Tape:
 
     def _of(self, module: nn.Module) -> tuple[Tensor, Tensor]:
         if module not in self._seen:
-            raise NotImplementedError(
+            raise UnknownStructure(
                 f"A {type(module).__name__} took no part in the forward pass, so the model is not built as assumed."
             )
         return self._seen[module]

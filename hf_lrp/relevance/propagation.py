@@ -21,29 +21,38 @@ from hf_lrp.relevance.patching import PatchedModel
 from hf_lrp.relevance.trace import Extent, Inside, Kept, Trace, split
 from hf_lrp.relevance.window import WHOLE, Window
 
+MEMORY = 2**30  # bytes that steps may use where nothing else is said
+
+
+def most_probable(logits: Tensor) -> Tensor:
+    """The ids with the largest logits, [T] of [T, V]."""
+    return logits.argmax(-1)
+
 
 def propagate(
     patch: PatchedModel,
     source: dict[str, Tensor],
     decoder_ids: Tensor,
-    choose: Callable[[Tensor], Tensor],
-    steps: slice,
-    max_memory: int,
+    choose: Callable[[Tensor], Tensor] = most_probable,
+    steps: slice = slice(0, None),
+    max_memory: int = MEMORY,
     inside: Inside = False,
 ) -> Relevance:
-    """Explain one sentence pair.
+    """Relevance of one sentence pair, by hand: raw shares of source tokens and of decoder inputs.
 
     Args:
         patch: the patched model and its rule.
         source: the encoder's inputs by name, without a batch dimension and without padding: ``input_ids`` [S], or
             ``input_features`` [bins, frames]. Empty for a model that is a decoder only.
         decoder_ids: [D], the decoder's input from the start token, or the beginning of the prompt, on.
-        choose: from logits [T, V] to the ids to explain, [T], or pairs of ids [T, 2] whose difference is explained.
-        steps: the decoder positions whose predictions are explained.
+        choose: from logits [T, V] to the ids to explain, [T], or pairs of ids [T, 2] whose difference is explained;
+            by default the most probable ones.
+        steps: the decoder positions whose predictions are explained; by default all.
         max_memory: bytes that steps may use, besides what a pass needs; they are taken in chunks that fit.
         inside: whether to keep what goes through the layers; ``"pairs"``: also from each query to each key.
     """
-    return propagate_all(patch, source, [DecoderInput(decoder_ids, choose, steps)], max_memory, inside=inside)[0]
+    whole = slice(*steps.indices(len(decoder_ids)))
+    return propagate_all(patch, source, [DecoderInput(decoder_ids, choose, whole)], max_memory, inside=inside)[0]
 
 
 def propagate_all(

@@ -140,6 +140,12 @@ class Comparison(Plotted, Paged):
     def _entries(self) -> list[Comparison]:
         return [self]
 
+    def show(self) -> None:
+        """Show the page in a notebook, elsewhere print the means side by side."""
+        from hf_lrp.results.showing import show
+
+        show([self])
+
     def __str__(self) -> str:
         width = max(map(len, (*self.names, "difference"))) + 2
         header = "".join(f"{name:>{width}}" for name in (*self.names, "difference"))

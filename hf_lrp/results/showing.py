@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hf_lrp.results.comparison import Comparison
     from hf_lrp.results.contributions import Contributions
 
 
-def show(results: Sequence[Contributions]) -> None:
+def show(results: Sequence[Contributions | Comparison]) -> None:
     """Display the results in a notebook, as a page; elsewhere print their tables, with colours if it can."""
     if _in_notebook():
         from IPython.display import HTML, display
@@ -25,7 +26,10 @@ def show(results: Sequence[Contributions]) -> None:
     for i, c in enumerate(results):
         if i:
             console.print()
-        console.print(c.table())
+        if hasattr(c, "table"):
+            console.print(c.table())
+        else:
+            console.print(str(c), markup=False, highlight=False, soft_wrap=True)
 
 
 def _in_notebook() -> bool:

@@ -13,6 +13,13 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
 
     An update is `source_tokens // device_tokens` micro-batches, always the same ones: they are spread over the
     processes there are. So `per_device_train_batch_size` and `gradient_accumulation_steps` are not for you to set.
+
+    - Data: `source_column`, `target_column`; `stream_buffer` for corpora that are not stored.
+    - Size of updates: `source_tokens`, `device_tokens`.
+    - Optimisation, with the paper's defaults: `schedule_scale`, `adam_beta2`, `adam_epsilon`, `max_grad_norm`,
+      `label_smoothing_factor`.
+    - Word dropout: `source_word_dropout`, `target_word_dropout`, `word_dropout_token`.
+    - Checkpoints: `save_also`.
     """
 
     source_tokens: int = field(default=16_000, metadata={"help": "Source tokens per update, over all processes."})

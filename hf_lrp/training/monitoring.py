@@ -128,8 +128,7 @@ def _without_autocast(model: PreTrainedModel) -> Iterator[None]:
         vars(model).update(wrapped)
 
 
-def _means(results: Contributions | list[Contributions], quantities: Sequence[str]) -> dict[str, float]:
-    assert isinstance(results, list)
+def _means(results: Sequence[Contributions], quantities: Sequence[str]) -> dict[str, float]:
     means = [c.mean() for c in results]
     defined = {name: [mean[name] for mean in means if not math.isnan(mean[name])] for name in quantities}
     return {name: statistics.fmean(values) for name, values in defined.items() if values}

@@ -54,7 +54,7 @@ from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import TokenBudgetBatchSampler, collate
 from hf_lrp.training.encoding import encode_pairs
 from hf_lrp.training.minimum_risk.arguments import MinimumRiskTrainingArguments
-from hf_lrp.training.minimum_risk.loss import MinimumRiskSettings, minimum_risk_step
+from hf_lrp.training.minimum_risk.loss import minimum_risk_step
 from hf_lrp.training.minimum_risk.risks import negative_sentence_bleu
 from hf_lrp.training.minimum_risk.trainer import MinimumRiskTrainer
 from hf_lrp.training.monitoring import ContributionCallback
@@ -246,12 +246,12 @@ def compare_minimum_risk(material: Material, batches: int, repeats: int) -> dict
     special = (model.config.pad_token_id, model.config.decoder_start_token_id)
     inputs = [collate(batch, *special) for batch in rows]
     chunk_tokens = MinimumRiskTrainingArguments.scoring_tokens  # what the trainer takes unless it is told
-    settings = MinimumRiskSettings(candidates=number, alpha=alpha, chunk_tokens=chunk_tokens)
+    settings: dict[str, Any] = {"candidates": number, "alpha": alpha, "chunk_tokens": chunk_tokens}
     distinct = []
 
     def ours() -> None:
         for batch in inputs:
-            output = minimum_risk_step(model, batch, settings=settings, seed=SEED)
+            output = minimum_risk_step(model, batch, **settings, seed=SEED)
             output.loss.backward()
             model.zero_grad()
             distinct.append(output.statistics.means()["distinct"])

@@ -81,7 +81,7 @@ def test_a_wrong_description_is_found_out(model: Any, change: dict[str, Any], me
 
 def test_a_description_that_names_what_is_not_there(model: Any) -> None:
     register_family("invented", replace(INVENTED, cross_attention="sideward"))
-    with pytest.raises(TypeError, match=r"InventedForTranslation is not built as .* says.*sideward"):
+    with pytest.raises(UnknownStructure, match=r"InventedForTranslation is not built as .* says.*sideward"):
         explain(model, None, SOURCE, TARGET)
 
 

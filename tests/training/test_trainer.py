@@ -177,7 +177,7 @@ def test_minimum_risk_reports_what_it_sees(tmp_path: Path) -> None:
     trainer.train()
     log = trainer.state.log_history[0]
     assert log["loss"] == pytest.approx(log["expected_risk"], abs=1e-5)
-    assert 0 <= log["mean_bleu"] <= log["best_bleu"] <= 1
+    assert -1 <= log["best_risk"] <= log["mean_risk"] <= 0
     assert 1 <= log["distinct"] <= 7 and log["entropy"] >= 0
 
 

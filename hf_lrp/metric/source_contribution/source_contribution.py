@@ -88,7 +88,6 @@ class SourceContribution(evaluate.Metric):
             progress=progress,
             source_tokens=source_tokens,
         )
-        assert isinstance(results, list)
         values = {"source_contribution": _mean([result.source_total for result in results])}
         if source_tokens:
             values["source_entropy"] = _mean([result.source_entropy for result in results])

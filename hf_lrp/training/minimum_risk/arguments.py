@@ -12,7 +12,14 @@ RISKS = ("bleu", "chrf")
 
 @dataclass
 class MinimumRiskTrainingArguments(TranslationTrainingArguments):
-    """Arguments of minimum risk, and those of `TranslationTrainingArguments`. Defaults follow Voita et al. 2021."""
+    """Arguments of minimum risk, and those of `TranslationTrainingArguments`. Defaults follow Voita et al. 2021.
+
+    - Candidates: `candidates` per sentence; `alpha`, how sharp their distribution is.
+    - Risk: `risk`, or one of your own, given to the trainer; `bleu_smoothing`.
+    - Memory: `scoring_tokens`.
+    - Optimisation, with other defaults than of maximum likelihood: `learning_rate`, `lr_scheduler_type`,
+      `label_smoothing_factor`.
+    """
 
     candidates: int = field(default=50, metadata={"help": "Samples per sentence, besides the reference."})
     alpha: float = field(default=0.005, metadata={"help": "Sharpness of the distribution over candidates: P^alpha."})

@@ -18,34 +18,25 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from hf_lrp.models.configs import IGNORED_LABEL, require_end_tokens, require_start_token
+from hf_lrp.training.batching import shift_right
 from hf_lrp.training.minimum_risk.candidates import Candidates, evaluating, never_drawn, sample_candidates
 from hf_lrp.training.minimum_risk.risks import Risk, negative_sentence_bleu
 from hf_lrp.training.minimum_risk.trees import edge_log_probabilities, score_candidates
 
 
 @dataclass(frozen=True)
-class MinimumRiskSettings:
-    """Number of ``candidates``, sharpness ``alpha``, the ``risk``, and tokens whose activations are kept."""
-
-    candidates: int = 50
-    alpha: float = 0.005
-    risk: Risk = negative_sentence_bleu
-    chunk_tokens: int = 8192
-
-
-@dataclass(frozen=True)
 class MinimumRiskStatistics:
     """Sums over sentences, which can be added over micro-batches and processes; seconds as seen by the CPU.
 
-    BLEU is minus the risk, over all samples (``mean_bleu``) and of each source's best sample (``best_bleu``): the
-    reference counts only if it was drawn. ``distinct``: number of candidates, with the reference; ``entropy`` of P̃ in
+    ``mean_risk``: of all samples; ``best_risk``: of each source's best sample; the reference counts only if it was
+    drawn. ``distinct``: number of candidates, with the reference; ``entropy`` of P̃ in
     nats. ``scoring_seconds`` holds the forward passes, not the backward pass.
     """
 
     sentences: float = 0.0
     expected_risk: float = 0.0
-    mean_bleu: float = 0.0
-    best_bleu: float = 0.0
+    mean_risk: float = 0.0
+    best_risk: float = 0.0
     distinct: float = 0.0
     entropy: float = 0.0
     sampling_seconds: float = 0.0
@@ -71,9 +62,16 @@ class MinimumRiskOutput(NamedTuple):
 
 
 def minimum_risk_step(
-    model: nn.Module, batch: Mapping[str, Tensor], *, settings: MinimumRiskSettings, seed: int
+    model: nn.Module,
+    batch: Mapping[str, Tensor],
+    *,
+    candidates: int,
+    seed: int,
+    alpha: float = 0.005,
+    risk: Risk = negative_sentence_bleu,
+    chunk_tokens: int = 16_000,
 ) -> MinimumRiskOutput:
-    """Sample candidates for a batch and return their expected risk.
+    """Sample so many ``candidates`` per source of a batch and return their expected risk.
 
     ``model`` may be wrapped for distributed training: the wrapper is called once, on sources and references; samples
     are scored from the encoder states of that call, without the wrapper but in the same graph, so that one backward
@@ -82,23 +80,22 @@ def minimum_risk_step(
     """
     clock = _Clock()
     plain = _unwrap(model)
-    references = _references(batch)
     with clock("scoring"):
-        encoded = _run_references(model, batch, references)
+        encoded = _run_references(model, batch)
     with clock("sampling"):
-        candidates = sample_candidates(
+        drawn = sample_candidates(
             plain,
             _states_without_dropout(plain, batch) if plain.training else encoded.states.detach(),
             batch["attention_mask"],
-            references,
-            settings.candidates,
+            [row[row != IGNORED_LABEL] for row in batch["labels"].cpu()],
+            candidates,
             seed=seed,
-            max_rows=settings.chunk_tokens,
+            max_rows=chunk_tokens,
         )
     with clock("risk"):
-        risks = _risks(settings.risk, candidates.ids, require_end_tokens(plain))
+        risks = _risks(risk, drawn.ids, require_end_tokens(plain))
     with clock("scoring"):
-        expected, statistics = _expected_risk(plain, encoded, candidates, risks, settings.alpha, settings.chunk_tokens)
+        expected, statistics = _expected_risk(plain, encoded, drawn, risks, alpha, chunk_tokens)
     return MinimumRiskOutput(expected.sum(), expected, statistics + MinimumRiskStatistics(**clock.seconds))
 
 
@@ -120,7 +117,7 @@ def minimum_risk_loss(
     clock = _Clock()
     drawn = Candidates([list(ids) for ids in candidates], [[1] * len(ids) for ids in candidates])
     with clock("scoring"):
-        encoded = _run_references(model, batch, [ids[0] for ids in candidates])
+        encoded = _run_references(model, batch)
         expected, statistics = _expected_risk(_unwrap(model), encoded, drawn, risks, alpha, chunk_tokens)
     return MinimumRiskOutput(expected.sum(), expected, statistics + MinimumRiskStatistics(**clock.seconds))
 
@@ -151,10 +148,6 @@ def _states_without_dropout(model: PreTrainedModel, batch: Mapping[str, Tensor])
         return cast(Any, model)(**inputs, decoder_input_ids=start, use_cache=False).encoder_last_hidden_state
 
 
-def _references(batch: Mapping[str, Tensor]) -> list[Tensor]:
-    return [row[row != IGNORED_LABEL] for row in batch["labels"].cpu()]
-
-
 class _Encoded(NamedTuple):
     """What the one call of the model gives: log-probabilities of the references [sources], and ``states``
     [sources, S, d] of the encoder with their mask [sources, S]."""
@@ -164,29 +157,20 @@ class _Encoded(NamedTuple):
     mask: Tensor
 
 
-def _run_references(model: nn.Module, batch: Mapping[str, Tensor], references: Sequence[Tensor]) -> _Encoded:
-    inputs, labels = _teacher_forcing(_unwrap(model), references)
+def _run_references(model: nn.Module, batch: Mapping[str, Tensor]) -> _Encoded:
+    plain, labels = _unwrap(model), batch["labels"]
     output = model(
         input_ids=batch["input_ids"],
         attention_mask=batch["attention_mask"],
-        decoder_input_ids=inputs,
+        decoder_input_ids=shift_right(labels, plain.config.pad_token_id or 0, require_start_token(plain)),
         use_cache=False,
     )
     row, step = (labels != IGNORED_LABEL).nonzero(as_tuple=True)
     place = row * labels.shape[1] + step
-    excluded = never_drawn(_unwrap(model))
+    excluded = never_drawn(plain)
     found = edge_log_probabilities(output.logits.flatten(0, 1), place, labels[row, step], excluded)
     log_probabilities = found.new_zeros(len(labels)).index_add(0, row, found)
     return _Encoded(log_probabilities, output.encoder_last_hidden_state, batch["attention_mask"])
-
-
-def _teacher_forcing(model: PreTrainedModel, references: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """The decoder's input and the labels, [sources, T], padded to the longest."""
-    labels = pad_sequence(list(references), batch_first=True, padding_value=IGNORED_LABEL).to(model.device)
-    start = labels.new_full((len(labels), 1), require_start_token(model))
-    previous = labels[:, :-1]
-    padding = model.config.pad_token_id if model.config.pad_token_id is not None else 0
-    return torch.cat([start, previous.masked_fill(previous == IGNORED_LABEL, padding)], dim=1), labels
 
 
 def _risks(risk: Risk, candidates: Sequence[Sequence[Tensor]], ends: Sequence[int]) -> list[list[float]]:
@@ -223,13 +207,13 @@ def _expected_risk(
     padded = pad_sequence([torch.tensor(row, dtype=torch.float64) for row in risks], batch_first=True)
     expected = (distribution * padded.to(distribution)).sum(-1)
     drawn = [
-        [(-risk, n) for risk, n in zip(*pair, strict=True) if n] for pair in zip(risks, candidates.draws, strict=True)
+        [(risk, n) for risk, n in zip(*pair, strict=True) if n] for pair in zip(risks, candidates.draws, strict=True)
     ]
     statistics = MinimumRiskStatistics(
         sentences=len(risks),
         expected_risk=expected.sum().item(),
-        mean_bleu=sum(sum(bleu * n for bleu, n in row) / sum(n for _, n in row) for row in drawn),
-        best_bleu=sum(max(bleu for bleu, _ in row) for row in drawn),
+        mean_risk=sum(sum(risk * n for risk, n in row) / sum(n for _, n in row) for row in drawn),
+        best_risk=sum(min(risk for risk, _ in row) for row in drawn),
         distinct=sum(map(len, risks)),
         entropy=torch.special.entr(distribution.detach()).sum().item(),
     )

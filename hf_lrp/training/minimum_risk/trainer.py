@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hf_lrp.training.minimum_risk.arguments import MinimumRiskTrainingArguments
-from hf_lrp.training.minimum_risk.loss import MinimumRiskSettings, MinimumRiskStatistics, minimum_risk_step
+from hf_lrp.training.minimum_risk.loss import MinimumRiskOutput, MinimumRiskStatistics, minimum_risk_step
 from hf_lrp.training.minimum_risk.risks import Risk, TextRisk, negative_sentence_bleu
 from hf_lrp.training.sharding import require_whole_parameters
 from hf_lrp.training.trainer import TranslationTrainer
@@ -41,12 +41,7 @@ class MinimumRiskTrainer(TranslationTrainer):
             )
         require_whole_parameters(self, "Minimum risk training")
         self._statistics = MinimumRiskStatistics()
-        self._settings = MinimumRiskSettings(
-            candidates=self.args.candidates,
-            alpha=self.args.alpha,
-            risk=risk or self._named_risk(),
-            chunk_tokens=self.args.scoring_tokens,
-        )
+        self._risk = risk or self._named_risk()
 
     def _named_risk(self) -> Risk:
         if self.args.risk == "bleu":
@@ -60,14 +55,25 @@ class MinimumRiskTrainer(TranslationTrainer):
         return torch.tensor(len(batch["labels"]))
 
     def _training_loss(self, model: nn.Module, inputs: dict[str, Any], items: Tensor | int) -> tuple[Tensor, Any]:
-        result = minimum_risk_step(model, inputs, settings=self._settings, seed=self._seed(self._epoch, inputs))
+        result = self._step(model, inputs, self._epoch)
         self._statistics += result.statistics
         return result.loss / items, None
 
     def _held_out_loss(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[Tensor, Any]:
-        result = minimum_risk_step(model, inputs, settings=self._settings, seed=self._seed(_HELD_OUT, inputs))
+        result = self._step(model, inputs, _HELD_OUT)
         self._note("expected_risk", result.expected_risks, torch.ones_like(result.expected_risks))
         return super()._held_out_loss(model, inputs)
+
+    def _step(self, model: nn.Module, inputs: dict[str, Any], epoch: int | str) -> MinimumRiskOutput:
+        return minimum_risk_step(
+            model,
+            inputs,
+            candidates=self.args.candidates,
+            alpha=self.args.alpha,
+            risk=self._risk,
+            chunk_tokens=self.args.scoring_tokens,
+            seed=self._seed(epoch, inputs),
+        )
 
     def _seed(self, epoch: int | str, inputs: dict[str, Any]) -> int:
         """A seed of 63 bits for the samples of a micro-batch."""

@@ -28,7 +28,6 @@ from transformers import MarianConfig, MarianMTModel
 
 from hf_lrp.training.minimum_risk import trees as candidate_trees
 from hf_lrp.training.minimum_risk.loss import (
-    MinimumRiskSettings,
     MinimumRiskStatistics,
     minimum_risk_loss,
     minimum_risk_step,
@@ -196,8 +195,8 @@ def test_naive_version_has_the_same_expectation():
     batch = {"input_ids": TOY_SOURCE[None], "attention_mask": torch.ones(1, 4).long(), "labels": reference[None]}
     found = naive_minimum_risk_step(model, batch, 4000, alpha=0.0, seed=0).item()
     assert found == pytest.approx(expected, abs=0.02)
-    output = minimum_risk_step(model.eval(), batch, settings=MinimumRiskSettings(candidates=4000), seed=0)
-    assert output.statistics.mean_bleu == pytest.approx(-expected, abs=0.02)
+    output = minimum_risk_step(model.eval(), batch, candidates=4000, seed=0)
+    assert output.statistics.mean_risk == pytest.approx(expected, abs=0.02)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -206,9 +205,8 @@ def test_the_model_is_called_once_with_a_graph_and_samples_are_drawn_without_dro
     calls, modes = [], []
     model.register_forward_pre_hook(lambda _, args, options: calls.append(options), with_kwargs=True)
     model.get_encoder().register_forward_hook(lambda *_: modes.append((model.training, torch.is_grad_enabled())))
-    settings = MinimumRiskSettings(candidates=10, chunk_tokens=50)
-    outputs = [minimum_risk_step(model, batch, settings=settings, seed=0) for _ in range(2)]
-    assert outputs[0].statistics.mean_bleu == outputs[1].statistics.mean_bleu  # the same samples
+    outputs = [minimum_risk_step(model, batch, candidates=10, chunk_tokens=50, seed=0) for _ in range(2)]
+    assert outputs[0].statistics.mean_risk == outputs[1].statistics.mean_risk  # the same samples
     assert (outputs[0].loss != outputs[1].loss) == training  # scored with another dropout
     assert modes[: len(modes) // 2] == ([(True, True), (False, False)] if training else [(False, True)])
     outputs[0].loss.backward()
@@ -217,22 +215,21 @@ def test_the_model_is_called_once_with_a_graph_and_samples_are_drawn_without_dro
 
 def test_step_is_the_loss_of_its_samples_and_reports_them():
     model, batch = tiny_model(dtype=torch.float64, dropout=0.0).train(), make_batch()
-    settings = MinimumRiskSettings(candidates=20, alpha=0.3)
-    output = minimum_risk_step(model, batch, settings=settings, seed=4)
+    output = minimum_risk_step(model, batch, candidates=20, alpha=0.3, seed=4)
     found = sample(model, batch, 20, seed=4)
     stripped = [[[i for i in ids.tolist() if i != EOS] for ids in rows] for rows in found.ids]
     risks = [negative_sentence_bleu(rows, rows[0]) for rows in stripped]
     expected = slow_minimum_risk(model, batch, found.ids, risks, 0.3)
     assert output.loss.item() == pytest.approx(expected.item(), abs=1e-12)
     means = output.statistics.means()
-    bleus = [
-        [-risk for risk, draws in zip(*row, strict=True) for _ in range(draws)]
+    sampled = [
+        [risk for risk, draws in zip(*row, strict=True) for _ in range(draws)]
         for row in zip(risks, found.draws, strict=True)
     ]
     assert output.statistics.sentences == 3
     assert means["expected_risk"] == pytest.approx(expected.item() / 3)
-    assert means["mean_bleu"] == pytest.approx(sum(sum(row) / 20 for row in bleus) / 3)
-    assert means["best_bleu"] == pytest.approx(sum(map(max, bleus)) / 3)
+    assert means["mean_risk"] == pytest.approx(sum(sum(row) / 20 for row in sampled) / 3)
+    assert means["best_risk"] == pytest.approx(sum(map(min, sampled)) / 3)
     assert means["distinct"] == sum(map(len, found.ids)) / 3
     assert 0 < means["entropy"] < math.log(21)
     assert all(means[f"{part}_seconds"] > 0 for part in ("sampling", "scoring", "risk"))
@@ -247,8 +244,8 @@ def test_entropy_of_the_distribution():
 
 
 def test_statistics_add_up():
-    total = MinimumRiskStatistics(sentences=3, mean_bleu=1.5) + MinimumRiskStatistics(sentences=1, mean_bleu=0.5)
-    assert total.means()["mean_bleu"] == 0.5
+    total = MinimumRiskStatistics(sentences=3, mean_risk=1.5) + MinimumRiskStatistics(sentences=1, mean_risk=0.5)
+    assert total.means()["mean_risk"] == 0.5
 
 
 def test_a_source_whose_samples_all_equal_the_reference_has_no_gradient():
@@ -261,9 +258,8 @@ def test_a_source_whose_samples_all_equal_the_reference_has_no_gradient():
 
 
 def test_a_risk_must_return_one_value_per_candidate():
-    settings = MinimumRiskSettings(candidates=5, risk=lambda candidates, reference: [0.0])
     with pytest.raises(ValueError, match="1 values for the .* candidates of source 0; it must return one per"):
-        minimum_risk_step(tiny_model(), make_batch(), settings=settings, seed=0)
+        minimum_risk_step(tiny_model(), make_batch(), candidates=5, risk=lambda candidates, reference: [0.0], seed=0)
 
 
 # Two processes
@@ -277,8 +273,9 @@ def make_distributed_case():
 
 
 def backward_micro_batch(model, batch, number, chunk_tokens, scale):
-    settings = MinimumRiskSettings(candidates=12, alpha=0.5, chunk_tokens=chunk_tokens)
-    (scale * minimum_risk_step(model, batch, settings=settings, seed=number).loss).backward()
+    (
+        scale * minimum_risk_step(model, batch, candidates=12, alpha=0.5, chunk_tokens=chunk_tokens, seed=number).loss
+    ).backward()
 
 
 def run_process(rank, folder):
@@ -330,21 +327,19 @@ def copying_model():
     return model, generator
 
 
-def mean_bleu(model):
+def mean_risk(model):
     batch = copy_batch(torch.Generator().manual_seed(99), 64)
-    settings = MinimumRiskSettings(candidates=20)
     with torch.no_grad():
-        return minimum_risk_step(model, batch, settings=settings, seed=7).statistics.means()["mean_bleu"]
+        return minimum_risk_step(model, batch, candidates=20, seed=7).statistics.means()["mean_risk"]
 
 
-def test_eighty_updates_raise_the_bleu_of_samples():
+def test_eighty_updates_lower_the_risk_of_samples():
     model, generator = copying_model()
-    before = mean_bleu(model)
-    assert 0.2 < before < 0.7
+    before = mean_risk(model)
+    assert -0.7 < before < -0.2
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-    settings = MinimumRiskSettings(candidates=10)
     for step in range(80):
-        minimum_risk_step(model, copy_batch(generator), settings=settings, seed=step).loss.backward()
+        minimum_risk_step(model, copy_batch(generator), candidates=10, seed=step).loss.backward()
         optimiser.step()
         optimiser.zero_grad()
-    assert mean_bleu(model) > before + 0.3
+    assert mean_risk(model) < before - 0.3
