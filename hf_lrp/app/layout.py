@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any
 from hf_lrp.app.events import BEFORE, NOTHING, Events
 from hf_lrp.app.examples import examples_for
 from hf_lrp.app.questions import Question
+from hf_lrp.results.prefix_types import PREFIX_TYPES
 
 if TYPE_CHECKING:
     import gradio
 
 INSTALL = 'The app needs gradio: pip install "gradio>=6.31,<7".'
-PREFIXES = [
-    ("its own translation", "model"),
-    ("the target below", "reference"),
-    ("an unrelated sentence", "random"),
-]
+CHOICES = [(PREFIX_TYPES[name].choice, name) for name in ("model", "reference", "random")]
 # Who presses Enter in the target means it, also before the choice of the prefix has followed.
 WITH_THE_TARGET = f"""(...values) => {{
   values[{3 + [field.name for field in fields(Question)].index("prefix")}] = "reference";
@@ -67,7 +64,7 @@ def build(events: Events) -> gradio.Blocks:
                 with gr.Row(elem_id="examples"):
                     samples = [gr.Button(text, size="sm", min_width=80) for text in first.sources]
                 button = gr.Button("Explain", variant="primary", elem_id="explain")
-                prefix = gr.Radio(PREFIXES, value="model", label="The model writes after", elem_id="prefix")
+                prefix = gr.Radio(CHOICES, value="model", label="The model writes after", elem_id="prefix")
                 target = gr.Textbox(
                     label="Target",
                     info="What the model was conditioned on. Change it and press Enter to see how shares change.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-PREFIXES = ("model", "reference", "random")
+from hf_lrp.results.prefix_types import PREFIXES
 
 
 @dataclass(frozen=True)

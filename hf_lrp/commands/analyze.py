@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hf_lrp.commands.arguments import PREFIXES, add_data, add_evaluation, add_model, add_selection
+from hf_lrp.commands.arguments import add_data, add_evaluation, add_model, add_selection
 from hf_lrp.commands.loading import (
     evaluation_options,
     generate_options,
@@ -22,6 +22,7 @@ from hf_lrp.commands.loading import (
     require_folder,
 )
 from hf_lrp.data.visible import visible
+from hf_lrp.results.prefix_types import PREFIX_TYPES, PREFIXES
 
 if TYPE_CHECKING:
     from hf_lrp.corpus import Run
@@ -33,14 +34,7 @@ EXAMPLES = """
       --target-column fr --prefix reference model --lengths mixed --number 500 --out runs/wmt
   accelerate launch --num_processes 8 -m hf_lrp analyze MODEL --data pairs.tsv --out runs/m
 """
-_COLUMNS = {
-    "source_total": "R(source)",
-    "source_entropy": "source\nentropy",
-    "target_entropy": "prefix\nentropy",
-    "start_share": "start\nshare",
-    "accuracy": "accuracy",
-    "worst_conservation_error": "conservation\nerror",
-}
+_FURTHER = {"start_share": "start\nshare", "worst_conservation_error": "conservation\nerror"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=PREFIXES,
         nargs="+",
         default=list(PREFIXES),
-        help="what the model is conditioned on: the target, its own translation, the target of another pair "
-        "(default: all three)",
+        help=f"what the model is conditioned on: {', '.join(each.meaning for each in PREFIX_TYPES.values())} "
+        "(default: all)",
     )
     add_evaluation(method, "the model's")
 
@@ -112,16 +106,18 @@ def _show(run: Run) -> None:
     from rich.table import Table
 
     from hf_lrp.corpus.summarizing import part_of
+    from hf_lrp.results.quantities import QUANTITIES
 
     lengths = "mixed lengths" if run.lengths is None else "{} source and {} target tokens".format(*run.lengths)
     console = Console(highlight=False)
     console.print(f"{run.manifest['model']}: {run.number:,} pairs with {lengths}", markup=False, soft_wrap=True)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("prefix")
-    for title in _COLUMNS.values():
+    columns = {name: quantity.column for name, quantity in QUANTITIES.items()} | _FURTHER
+    for title in columns.values():
         table.add_column(title, justify="right")
     for prefix, found in run.metrics.items():
-        *values, error = (found[name] for name in _COLUMNS)
+        *values, error = (found[name] for name in columns)
         table.add_row(prefix, *("-" if value is None else f"{value:.3f}" for value in values), f"{error:.0e}")
     console.print(table)
     parts = {name: part for found in run.metrics.values() for name in found if (part := part_of(name)) is not None}

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 Arguments: TypeAlias = argparse.ArgumentParser | argparse._ArgumentGroup
 
 BY_EACH_PROCESS = ", by each process (default: 2GB)"
-PREFIXES = ("reference", "model", "random")
 _RULES = {"alphabeta": 2, "epsilon": 1, "gamma": 1}  # and how many numbers each takes
 
 

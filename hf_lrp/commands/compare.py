@@ -44,9 +44,9 @@ def _table(comparison: RunComparison) -> list[str]:
     """Lines with the mean of each run, and its difference to the first."""
     from rich.cells import cell_len, set_cell_size
 
-    from hf_lrp.corpus.manifest import PREFIXES
     from hf_lrp.corpus.run_comparison import in_words
     from hf_lrp.results.intervals import write_estimate
+    from hf_lrp.results.prefix_types import PREFIXES
 
     differences = {(item.prefix, item.quantity, item.run): item for item in comparison.difference_estimates}
     lines = [("prefix", "quantity", "run", "mean", "difference to the first" if differences else "")]

@@ -13,8 +13,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_lrp.commands.arguments import PREFIXES, add_data, add_evaluation, add_selection
+from hf_lrp.commands.arguments import add_data, add_evaluation, add_selection
 from hf_lrp.commands.loading import evaluation_options, load_data, load_model, read_device, require_folder
+from hf_lrp.results.prefix_types import PREFIXES
 
 if TYPE_CHECKING:
     from hf_lrp.corpus.timeline import Timeline
@@ -24,13 +25,6 @@ EXAMPLES = """
   hf-lrp timeline runs/base --data test.en test.fr --lengths 20,23 --number 200 --out timelines/base
   hf-lrp timeline base/checkpoint-1000 base/checkpoint-9000 --data test.tsv --out timelines/two
 """
-_COLUMNS = {
-    "source_total": "R(source)",
-    "source_entropy": "entropy of source",
-    "target_entropy": "entropy of prefix",
-    "divergence": "KL to the last",
-    "accuracy": "accuracy",
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,10 +95,16 @@ def _show(timeline: Timeline) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from hf_lrp.corpus.measures import DIVERGENCE
+    from hf_lrp.results.quantities import QUANTITIES
+
     console = Console(highlight=False)
     console.print(f"{timeline.number:,} pairs, {timeline.prefix} prefixes", markup=False)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    shown = {name: title for name, title in _COLUMNS.items() if name in timeline.overall}
+    titles = {name: quantity.column.replace("\n", " ") for name, quantity in QUANTITIES.items()} | {
+        DIVERGENCE: "KL to the last"
+    }
+    shown = {name: title for name, title in titles.items() if name in timeline.overall}
     for title in ("step", *shown.values()):
         table.add_column(title, justify="right")
     for row, step in enumerate(timeline.steps):
@@ -117,4 +117,4 @@ def _show(timeline: Timeline) -> None:
         else:
             slow = f"slowly after step {stages.second_end:.0f}" if stages.second_end is not None else stages.reason
             text = f"falls by {stages.fall:.3f} until step {stages.first_end:.0f}, rises by {stages.rise:.3f}; {slow}"
-        console.print(f"{_COLUMNS[name]}: {text}", markup=False)
+        console.print(f"{titles[name]}: {text}", markup=False)

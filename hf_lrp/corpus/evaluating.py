@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hf_lrp.corpus.manifest import PREFIXES, RunError, digest_settings, read_manifest, sha256_of, shard_name
+from hf_lrp.corpus.manifest import RunError, digest_settings, read_manifest, sha256_of, shard_name
 from hf_lrp.corpus.processes import (
     LOOK,
     SHARDS,
@@ -42,6 +42,7 @@ from hf_lrp.kinds.table import kind_of
 from hf_lrp.methods.lrp import PAPER_RULE
 from hf_lrp.models.vocabulary import Vocabulary
 from hf_lrp.relevance.rules import Rule
+from hf_lrp.results.prefix_types import PREFIXES
 from hf_lrp.results.used_method import UsedMethod
 
 # Not a share of what is free: the results' last digits depend on how many steps go together.

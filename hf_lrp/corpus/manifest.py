@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from hf_lrp.data.json_files import read_json
+from hf_lrp.results.prefix_types import PREFIXES
 
 FORMAT = "hf_lrp.corpus"
 VERSION = 3
-PREFIXES = ("reference", "model", "random")
 # Entries that may differ between the starts of one run.
 FREE = ("label", "model", "shards", "metrics", "versions")
 

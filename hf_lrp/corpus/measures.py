@@ -14,9 +14,10 @@ import numpy as np
 from hf_lrp.corpus.manifest import RunError
 from hf_lrp.corpus.run import Run
 from hf_lrp.corpus.shards import Row
-from hf_lrp.corpus.summarizing import QUANTITIES, quantities_of
+from hf_lrp.corpus.summarizing import quantities_of
 from hf_lrp.results.intervals import Estimate, bootstrap_mean
 from hf_lrp.results.quantities import (
+    QUANTITIES,
     kl_divergence,
     mean_over_steps,
     source_use,
@@ -77,7 +78,7 @@ class Table:
 
 def read_table(run: Run, prefix: str) -> Table:
     """The quantities of a run for one prefix type, in one pass; the table is all that is kept in memory."""
-    table = _empty_table(run, prefix, QUANTITIES)
+    table = _empty_table(run, prefix, tuple(QUANTITIES))
     sources = _positions(run.lengths, side=0)
     use = np.full((run.number, len(sources)), np.nan)
     for row, sentence in enumerate(run.rows(prefix)):

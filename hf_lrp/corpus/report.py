@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hf_lrp.corpus.examples import choose_examples
-from hf_lrp.corpus.manifest import PREFIXES
 from hf_lrp.corpus.run_comparison import RunComparison, in_words, settings_of
 from hf_lrp.pages.page import SCRIPTS
 from hf_lrp.pages.page_data import page_data
 from hf_lrp.pages.skeleton import as_json, render
 from hf_lrp.results.intervals import CONFIDENCE, DRAWS, write_estimate
+from hf_lrp.results.prefix_types import PREFIXES
 
 
 class Picture(NamedTuple):

@@ -8,18 +8,12 @@ import numpy as np
 
 from hf_lrp.corpus.endings import LAST, Endings
 from hf_lrp.corpus.measures import Table, by_position, paired_difference, source_positions
-from hf_lrp.corpus.run_comparison import WORDS, MeasuredRun, check_comparable, shared_prefixes
+from hf_lrp.corpus.run_comparison import MeasuredRun, check_comparable, shared_prefixes
 from hf_lrp.corpus.summarizing import part_of
 from hf_lrp.pictures.charts import Chart, Curve, Kind, Panel, describe_bands
 from hf_lrp.results.intervals import Estimate, bootstrap_mean
+from hf_lrp.results.quantities import QUANTITIES
 
-# What axes call quantities, with their units.
-AXES = {
-    "source_total": "source contribution",
-    "source_entropy": "entropy of source (nats)",
-    "target_entropy": "entropy of target (nats)",
-    "accuracy": "accuracy",
-}
 _LONGEST_BASELINE = 22  # characters of a label that fit beside a panel
 
 
@@ -157,12 +151,12 @@ def _panel(quantity: str, tables: Sequence[tuple[str, Table]], endings: Sequence
     """A quantity of several tables by target position."""
     curves = tuple(_curve(label, table.positions, by_position(table, quantity)) for label, table in tables)
     place = position_label(tables[0][1].relative)
-    return Panel(quantity, AXES[quantity], place, curves, named_positions=_common_names(endings))
+    return Panel(quantity, QUANTITIES[quantity].label, place, curves, named_positions=_common_names(endings))
 
 
 def _difference_panel(quantity: str, tables: Sequence[tuple[str, Table]], endings: Sequence[Endings]) -> Panel:
     (baseline, first), *others = tables
-    unit = " (nats)" if "nats" in AXES[quantity] else ""
+    unit = f" ({QUANTITIES[quantity].unit})" if QUANTITIES[quantity].unit else ""
     curves = tuple(
         _curve(label, table.positions, paired_difference(table, first, quantity)[0]) for label, table in others
     )
@@ -171,7 +165,7 @@ def _difference_panel(quantity: str, tables: Sequence[tuple[str, Table]], ending
         f"difference to {baseline if len(baseline) <= _LONGEST_BASELINE else 'the first'}{unit}",
         position_label(first.relative),
         curves,
-        title=WORDS[quantity],
+        title=QUANTITIES[quantity].title,
         is_difference=True,
         named_positions=_common_names(endings),
     )

@@ -13,24 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hf_lrp.corpus.endings import Endings, read_endings
-from hf_lrp.corpus.manifest import PREFIXES, RunError
+from hf_lrp.corpus.manifest import RunError
 from hf_lrp.corpus.measures import Table, overall, paired_difference, read_table
 from hf_lrp.corpus.run import Run
 from hf_lrp.data.json_files import json_bytes
 from hf_lrp.data.tables import csv_table
 from hf_lrp.results.intervals import CONFIDENCE, DRAWS, Estimate, say_if_few
+from hf_lrp.results.prefix_types import PREFIXES
+from hf_lrp.results.quantities import QUANTITIES
 from hf_lrp.results.used_method import UsedMethod
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-# The paper's words for the quantities.
-WORDS = {
-    "source_total": "source contribution",
-    "source_entropy": "entropy of source contributions",
-    "target_entropy": "entropy of target contributions",
-    "accuracy": "accuracy",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,12 +201,13 @@ def shared_prefixes(runs: Sequence[MeasuredRun]) -> list[str]:
 def _quantities(prefix: str, tables: Sequence[Table]) -> list[str]:
     """What is compared, as far as all tables have it: accuracy only where the prefix is the correct translation."""
     names = [name for name in tables[0].values if all(name in table.values for table in tables)]
-    return [name for name in names if prefix == "reference" or name != "accuracy"]
+    own = [name for name, quantity in QUANTITIES.items() if quantity.of_references and prefix != "reference"]
+    return [name for name in names if name not in own]
 
 
 def in_words(quantity: str) -> str:
     """What a quantity is called: the paper's words, or the share of a part of a prompt."""
-    return WORDS.get(quantity, quantity)
+    return QUANTITIES[quantity].title if quantity in QUANTITIES else quantity
 
 
 def _count(values: np.ndarray) -> int:

@@ -9,16 +9,9 @@ from typing import Any
 import numpy as np
 
 from hf_lrp.corpus.shards import Row
-from hf_lrp.results.quantities import (
-    from_second_step,
-    mean_over_steps,
-    source_entropy,
-    source_total,
-    target_entropy,
-)
+from hf_lrp.results.quantities import QUANTITIES, mean_over_steps
 
 _SHARE = "share of "
-QUANTITIES = ("source_total", "source_entropy", "target_entropy", "accuracy")
 
 
 def quantities_of(row: Row) -> dict[str, np.ndarray]:
@@ -26,12 +19,8 @@ def quantities_of(row: Row) -> dict[str, np.ndarray]:
 
     Raw shares of the parts of a prompt follow, named by `share_of`.
     """
-    return {
-        "source_total": from_second_step(source_total(row.source)),
-        "source_entropy": source_entropy(row.source),
-        "target_entropy": target_entropy(row.target),
-        "accuracy": row.correct.astype(np.float64),
-    } | {share_of(part): total for part, total in row.part_totals.items()}
+    values = {name: quantity.by_step(row) for name, quantity in QUANTITIES.items()}
+    return values | {share_of(part): total for part, total in row.part_totals.items()}
 
 
 def share_of(part: str) -> str:

@@ -31,8 +31,9 @@ from hf_lrp.data.json_files import read_json, write_json
 from hf_lrp.data.tables import csv_table
 from hf_lrp.models.checkpoints import step_of, whole_checkpoints
 from hf_lrp.results.intervals import Estimate
+from hf_lrp.results.quantities import QUANTITIES
 
-STAGED = ("source_total", "source_entropy", "target_entropy")  # what shows stages of training, in the paper
+STAGED = tuple(name for name, quantity in QUANTITIES.items() if quantity.staged)
 CHANGE = "change of "  # in front of a quantity: its change since the checkpoint before
 
 _FILE, _FORMAT, _VERSION = "timeline.json", "hf_lrp.timeline", 1

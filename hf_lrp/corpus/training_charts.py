@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from hf_lrp.corpus.measures import DIVERGENCE
-from hf_lrp.corpus.run_charts import AXES, position_label
-from hf_lrp.corpus.run_comparison import WORDS
+from hf_lrp.corpus.run_charts import position_label
 from hf_lrp.corpus.timeline import CHANGE, STAGED, Timeline
 from hf_lrp.pictures.charts import Chart, Curve, Panel, Stage, describe_bands
+from hf_lrp.results.quantities import QUANTITIES
 
-_WORDS = WORDS | {
+_WORDS = {name: quantity.title for name, quantity in QUANTITIES.items()} | {
     DIVERGENCE: "KL to the last checkpoint",
-    CHANGE + "source_total": "change of source contribution",
+    CHANGE + "source_total": f"change of {QUANTITIES['source_total'].title}",
     CHANGE + DIVERGENCE: "change of token influences",
 }
-_LABELS = AXES | {
+_LABELS = {name: quantity.label for name, quantity in QUANTITIES.items()} | {
     DIVERGENCE: "KL to the last (nats)",
-    CHANGE + "source_total": "|change| of source contribution",
+    CHANGE + "source_total": f"|change| of {QUANTITIES['source_total'].label}",
     CHANGE + DIVERGENCE: "KL to the one before (nats)",
 }
 
@@ -71,7 +71,7 @@ def find_stages_of(timeline: Timeline) -> tuple[tuple[Stage, ...], str]:
                 Stage(f"stage {number}", start, end) for number, (start, end) in enumerate(pairwise(bounds), 1)
             )
             missing = f" No third stage: {found.reason}." if found.second_end is None else ""
-            return stages, f"Stages by the turning points of {WORDS[quantity]}.{missing}"
+            return stages, f"Stages by the turning points of {_WORDS[quantity]}.{missing}"
     reason = timeline.stages[STAGED[0]].reason
     return (Stage("training", first, last),), f"No stages were found in source contribution: {reason}."
 

@@ -13,12 +13,13 @@ from hf_lrp.inputs.memory import require_whole
 from hf_lrp.methods.lrp import LRP
 from hf_lrp.methods.method import Method
 from hf_lrp.relevance.rules import Rule
+from hf_lrp.results.prefix_types import PREFIXES
 
 
 def check_options(prefix: Any, predict: Any, start_token: Any, batch_size: Any, seed: Any) -> None:
     """What can be seen of the options before a model is loaded."""
-    if prefix not in (None, "model", "reference", "random"):
-        raise ValueError(f"prefix must be 'model', 'reference' or 'random', got {prefix!r}. Pass a text as target.")
+    if prefix is not None and prefix not in PREFIXES:
+        raise ValueError(f"prefix must be one of {', '.join(PREFIXES)}, got {prefix!r}. Pass a text as target.")
     if predict is None or (isinstance(predict, str) and predict not in ("top1", "target")):
         raise ValueError(f"{PREDICT}, got {predict!r}.")
     if start_token not in ("exclude", "keep"):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from hf_lrp.results.prefix_types import PREFIXES
 from hf_lrp.results.used_method import UsedMethod
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ FLOATS = ("source", "target", "start", "logits", "log_probability", "scale")
 IDS = ("source_ids", "target_ids", "predicted_ids")
 CHOICES = {
     "start_token": ("exclude", "keep"),
-    "prefix": ("reference", "model", "random"),
+    "prefix": PREFIXES,
     "predict": ("top1", "target", "ids", "contrastive"),
     "level": ("token", "word"),
 }

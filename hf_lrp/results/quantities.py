@@ -7,8 +7,8 @@ own type. Steps count from 1. What is not defined is nan. `docs/metrics.md` has 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,6 @@ Shares = TypeVar("Shares", np.ndarray, "Tensor")
 
 # Below what sums of float32 shares resolve. A share of exactly 0 would make a divergence infinite.
 SMALLEST_SHARE = 1e-8
-AVERAGED = ("source_total", "source_entropy", "target_entropy")  # of which results give means over steps
 
 
 def source_total(source: Shares) -> Shares:
@@ -111,6 +110,88 @@ def describe_mean(source_total: float) -> str:
     """A mean of R_t(source) over steps in words, which say that step 1 is left out."""
     known = "undefined" if np.isnan(source_total) else f"{source_total:.3f}"
     return f"mean R(source) from step 2 on {known}"
+
+
+# ---- the table
+
+
+class Measured(Protocol):
+    """Arrays of a result from which quantities are computed."""
+
+    @property
+    def source(self) -> np.ndarray:
+        """`[T, S]`, shares of source tokens."""
+
+    @property
+    def target(self) -> np.ndarray:
+        """`[T, N]`, shares of prefix tokens."""
+
+    @property
+    def correct(self) -> np.ndarray:
+        """`[T]`, whether the token that follows in the prefix was the most probable one."""
+
+
+class Quantity(NamedTuple):
+    """A quantity of each step, as tables, comparisons and figures name it.
+
+    Attributes:
+        title: the paper's words.
+        axis: what axes of figures call it, without the unit.
+        column: what tables in the terminal call it, over several lines.
+        by_step: its values `[T]`, given the arrays of a result; nan where it is not defined.
+        unit: `"nats"`, or none.
+        of_references: whether it says something of reference prefixes only.
+        staged: whether stages of training are looked for in it.
+    """
+
+    title: str
+    axis: str
+    column: str
+    by_step: Callable[[Measured], np.ndarray]
+    unit: str = ""
+    of_references: bool = False
+    staged: bool = False
+
+    @property
+    def label(self) -> str:
+        """The axis with the unit."""
+        return f"{self.axis} ({self.unit})" if self.unit else self.axis
+
+
+# What is measured of corpora. A quantity that is added here is in every table, comparison, report and timeline.
+QUANTITIES: dict[str, Quantity] = {
+    "source_total": Quantity(
+        title="source contribution",
+        axis="source contribution",
+        column="R(source)",
+        by_step=lambda c: from_second_step(source_total(c.source)),
+        staged=True,
+    ),
+    "source_entropy": Quantity(
+        title="entropy of source contributions",
+        axis="entropy of source",
+        column="source\nentropy",
+        by_step=lambda c: source_entropy(c.source),
+        unit="nats",
+        staged=True,
+    ),
+    "target_entropy": Quantity(
+        title="entropy of target contributions",
+        axis="entropy of target",
+        column="prefix\nentropy",
+        by_step=lambda c: target_entropy(c.target),
+        unit="nats",
+        staged=True,
+    ),
+    "accuracy": Quantity(
+        title="accuracy",
+        axis="accuracy",
+        column="accuracy",
+        by_step=lambda c: c.correct.astype(np.float64),
+        of_references=True,
+    ),
+}
+AVERAGED = tuple(name for name, quantity in QUANTITIES.items() if quantity.staged)  # of which results give means
 
 
 def _distributions(shares: np.ndarray, present: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel, TrainerCallback
@@ -17,11 +17,9 @@ from hf_lrp.data.files import write_atomically
 from hf_lrp.explaining.explainer import explain
 from hf_lrp.models.adapters import merge_adapters
 from hf_lrp.results.contributions import Contributions
+from hf_lrp.results.prefix_types import PREFIXES, PrefixName
 from hf_lrp.training.minimum_risk.candidates import evaluating
 from hf_lrp.training.sharding import require_whole_parameters
-
-Prefix = Literal["reference", "model", "random"]
-PREFIXES: tuple[Prefix, ...] = ("reference", "model", "random")
 
 
 class ContributionCallback(TrainerCallback):
@@ -47,7 +45,7 @@ class ContributionCallback(TrainerCallback):
         targets: Sequence[Any],
         *,
         every: int = 500,
-        prefixes: Sequence[Prefix] = PREFIXES,
+        prefixes: Sequence[PrefixName] = PREFIXES,
         path: Path | None = None,
         source_tokens: bool = True,
     ) -> None:

@@ -22,10 +22,7 @@ from PIL import Image
 
 from hf_lrp import Contributions, ContributionsList
 from hf_lrp.corpus.measures import DIVERGENCE
-from hf_lrp.corpus.run_charts import AXES
-from hf_lrp.corpus.run_comparison import WORDS
 from hf_lrp.corpus.stages import Stages
-from hf_lrp.corpus.summarizing import QUANTITIES
 from hf_lrp.corpus.timeline import CHANGE, STAGED, Timeline
 from hf_lrp.corpus.training_charts import charts_of_timeline
 from hf_lrp.data.files import write_atomically
@@ -34,6 +31,7 @@ from hf_lrp.pictures.charts import Chart, Curve, Kind, Panel
 from hf_lrp.pictures.figures import draw
 from hf_lrp.pictures.look import printed_look
 from hf_lrp.results.intervals import Estimate
+from hf_lrp.results.quantities import QUANTITIES
 from hf_lrp.results.spans import Span
 from hf_lrp.results.used_method import UsedMethod
 
@@ -124,11 +122,15 @@ def make_chart(labels: Sequence[str], *, kind: Kind = "curves", differences: boo
     for number, quantity in enumerate(("source_total", "source_entropy")):
         curves = tuple(make_curve(label, 0.7 + number - 0.05 * n, 0.15) for n, label in enumerate(labels))
         named = ((9.0, "</s>"),)
-        panels.append(Panel(quantity, AXES[quantity], "target token position", curves, named_positions=named))
+        panels.append(
+            Panel(quantity, QUANTITIES[quantity].label, "target token position", curves, named_positions=named)
+        )
     for quantity in ("source_total", "source_entropy") if differences else ():
         curves = tuple(make_curve(label, 0.02 * n, 0.05) for n, label in enumerate(labels[1:]))
         label = f"difference to {labels[0]}"
-        panels.append(Panel(quantity, label, "target token position", curves, WORDS[quantity], True, ((9.0, "</s>"),)))
+        panels.append(
+            Panel(quantity, label, "target token position", curves, QUANTITIES[quantity].title, True, ((9.0, "</s>"),))
+        )
     return Chart("made-up", "", tuple(panels), columns=2 if differences else 1, kind=kind)
 
 

@@ -14,14 +14,13 @@ from study import BASE, MINIMUM_RISK
 from study_results import LABELS, KeptResults
 
 from hf_lrp.corpus.measures import BINS, DIVERGENCE, bin_positions
-from hf_lrp.corpus.run_charts import AXES
-from hf_lrp.corpus.run_comparison import WORDS
 from hf_lrp.corpus.stages import find_stages
 from hf_lrp.pictures.charts import Chart, Curve, Panel, Stage, describe_bands
 from hf_lrp.pictures.figures import write_figure
 from hf_lrp.results.intervals import Estimate, bootstrap_mean
+from hf_lrp.results.prefix_types import PREFIXES
+from hf_lrp.results.quantities import QUANTITIES
 
-PREFIXES = ("reference", "model", "random")
 SERIES = ("source_total", "source_entropy", "target_entropy")
 
 
@@ -83,7 +82,7 @@ def _position_panel(quantity: str, curves: Mapping[str, Curves], relative: bool)
     """A quantity by target position, a line for each of the labelled curves."""
     place = "relative target position" if relative else "target token position"
     lines = tuple(_by_position(label, each, quantity, relative) for label, each in curves.items())
-    return Panel(quantity, AXES[quantity], place, lines, title=WORDS[quantity])
+    return Panel(quantity, QUANTITIES[quantity].label, place, lines, title=QUANTITIES[quantity].title)
 
 
 def _by_position(label: str, curves: Curves, quantity: str, relative: bool) -> Curve:
@@ -140,7 +139,7 @@ def _objectives_chart(kinds: Mapping[str, Mapping[int, Results]], prefix: str) -
                 differences = step_differences(own, curves[BASE], quantity, equal=True)
                 differences[..., 0] = np.nan
                 lines.append(_curve(LABELS[kind], *_over_sentences(_mean_of_seeds(differences), relative=False)))
-        title = f"{WORDS[quantity]}: difference"
+        title = f"{QUANTITIES[quantity].title}: difference"
         panels.append(
             Panel(
                 f"{quantity}_difference",
@@ -189,8 +188,8 @@ def _training_charts(kind: str, checkpoints: Mapping[int, Results]) -> Iterator[
     stages = tuple(Stage(f"stage {n}", start, end) for n, (start, end) in enumerate(pairwise(bounds), 1))
     series: dict[str, np.ndarray] = {name: training.series(name)[0] for name in SERIES}
     series[DIVERGENCE] = training.divergence[0]
-    words = WORDS | {DIVERGENCE: "KL to the last checkpoint"}
-    axes = AXES | {DIVERGENCE: "KL to the last (nats)"}
+    words = {name: quantity.title for name, quantity in QUANTITIES.items()} | {DIVERGENCE: "KL to the last checkpoint"}
+    axes = {name: quantity.label for name, quantity in QUANTITIES.items()} | {DIVERGENCE: "KL to the last (nats)"}
     panels = [
         Panel(
             name,
@@ -209,7 +208,7 @@ def _training_charts(kind: str, checkpoints: Mapping[int, Results]) -> Iterator[
     relative = next(iter(checkpoints.values())).about["lengths"] is None
     place = "relative target position" if relative else "target token position"
     panels = [
-        Panel(name, AXES[name], place, _checkpoint_curves(values, updates, relative, first), title=WORDS[name])
+        Panel(name, axes[name], place, _checkpoint_curves(values, updates, relative, first), title=words[name])
         for name, values, first in (
             ("source_total", training.source_total[0], 2),
             ("accuracy", training.correct[0], 1),

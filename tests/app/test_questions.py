@@ -22,7 +22,7 @@ def test_what_is_complete_is_taken() -> None:
         ({"source": " \n"}, "There is no source"),
         ({"prefix": "reference"}, "There is no target"),
         ({"prefix": "random", "unrelated": " \n "}, "There is no unrelated sentence"),
-        ({"prefix": "other"}, "must be one of model, reference, random"),
+        ({"prefix": "other"}, "must be one of reference, model, random"),
         ({"word": "chat"}, "needs two words"),
         ({"other": "chat"}, "needs two words"),
         ({"source": ["the", "cat"]}, "source must be a text"),

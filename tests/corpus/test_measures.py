@@ -23,8 +23,7 @@ from hf_lrp.corpus.measures import (
     source_positions,
 )
 from hf_lrp.corpus.shards import Row
-from hf_lrp.corpus.summarizing import QUANTITIES
-from hf_lrp.results.quantities import source_use
+from hf_lrp.results.quantities import QUANTITIES, source_use
 
 NAN = math.nan
 

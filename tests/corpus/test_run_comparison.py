@@ -80,7 +80,7 @@ class TestMeans:
 class TestRefused:
     def test_the_same_folder_twice(self, tmp_path):
         write_run(tmp_path / "a")
-        with pytest.raises(RunError, match="given twice"):
+        with pytest.raises(RunError, match="listed twice"):
             open_runs([tmp_path / "a", tmp_path / "a" / ".." / "a"])
 
     def test_a_copy_of_a_run(self, tmp_path):

@@ -24,8 +24,8 @@ from hf_lrp.corpus.measures import (
     read_table,
 )
 from hf_lrp.corpus.run import Run
-from hf_lrp.corpus.summarizing import QUANTITIES
 from hf_lrp.corpus.timeline import CHANGE, STAGED, Timeline, find_checkpoints, is_timeline, measure_timeline
+from hf_lrp.results.quantities import QUANTITIES
 
 # Shares become sharper until step 500, then less so: entropies fall, then rise.
 POWERS = dict(zip(range(100, 1300, 100), (1.0, 1.5, 2.0, 2.5, 3.0, 2.6, 2.2, 1.9, 1.6, 1.4, 1.3, 1.25), strict=True))
@@ -112,7 +112,7 @@ def test_what_is_no_timeline_is_refused(timeline: Timeline, tmp_path: Path) -> N
     path = tmp_path / "timeline.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"version": 99}))
-    with pytest.raises(RunError, match="99.*upgrade"):
+    with pytest.raises(RunError, match="99.*install a newer"):
         Timeline.load(tmp_path)
     path.write_text(path.read_text()[:100])
     with pytest.raises(RunError, match="damaged"):

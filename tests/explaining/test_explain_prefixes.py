@@ -186,7 +186,7 @@ def test_a_decoder_that_sees_another_encoder_output_is_refused():
 BAD_INPUT = {
     "nothing": (dict(targets={}), ValueError, "targets must give the targets of each prefix type"),
     "a list": (dict(targets=REFERENCES), ValueError, "targets must give the targets of each prefix type"),
-    "unknown type": (dict(targets={"gold": REFERENCES}), ValueError, "prefix must be 'model', 'reference'"),
+    "unknown type": (dict(targets={"gold": REFERENCES}), ValueError, "prefix must be one of"),
     "no reference": (dict(targets={"reference": None}), ValueError, r"targets\['reference'\] is None, but only"),
     "no random": (dict(targets={"model": None, "random": None}), ValueError, r"targets\['random'\] is None"),
     "count": (dict(targets={"random": UNRELATED[:1]}), ValueError, "a list of 2 sources but a list of 1 target:"),

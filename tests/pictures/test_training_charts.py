@@ -5,10 +5,10 @@ import pytest
 
 from hf_lrp.corpus.measures import DIVERGENCE
 from hf_lrp.corpus.stages import Stages
-from hf_lrp.corpus.summarizing import QUANTITIES
 from hf_lrp.corpus.timeline import CHANGE, STAGED, Timeline
 from hf_lrp.corpus.training_charts import charts_of_timeline, find_stages_of
 from hf_lrp.results.intervals import Estimate
+from hf_lrp.results.quantities import QUANTITIES
 
 STEPS = np.array([100, 200, 400, 800])
 

@@ -19,10 +19,11 @@ from training_script import build_trainer, toy_dataset, train, train_together, t
 from transformers import Trainer, TrainerCallback
 
 from hf_lrp.models.checkpoints import last_whole_checkpoint
+from hf_lrp.results.prefix_types import PREFIXES
 from hf_lrp.training.arguments import TranslationTrainingArguments
 from hf_lrp.training.batching import collate
 from hf_lrp.training.minimum_risk.trainer import MinimumRiskTrainer
-from hf_lrp.training.monitoring import PREFIXES, ContributionCallback
+from hf_lrp.training.monitoring import ContributionCallback
 from hf_lrp.training.sharding import require_whole_parameters
 
 MRT = {"minimum_risk": True, "candidates": 6, "alpha": 0.5, "learning_rate": 0.5}
