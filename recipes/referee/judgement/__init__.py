@@ -1,0 +1,1 @@
+"""How the referee decides: questions with their rules, figures over sentences, verdicts."""

@@ -1,0 +1,46 @@
+"""What trials found for one subject, put together as the evidence of each question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from trials import faithfulness, meaning
+from trials.bench import COUNTERFACTUAL, RANDOMISED, Bench
+from trials.contestants import WITHOUT_SHARE
+
+from judgement.measures import Row
+from judgement.questions import Question
+
+Evidence = dict[str, list[Row]]  # by method, what was found for each sentence
+
+
+def evidence(bench: Bench, question: Question) -> Evidence:
+    """By method, what was found for each sentence; without methods that lack some, empty where nothing was tried."""
+    sentences = range(len(bench.texts))
+    if question.name in ("tokens", "source", "prefix"):
+        names = [*bench.methods, *faithfulness.RANDOM, faithfulness.NEAREST]
+        found = bench.findings("faithfulness").complete(sentences, names)
+        kept = [number for number in sentences if all(rows[number] for rows in found.values())]  # long enough
+        return {name: [rows[number] for number in kept] for name, rows in found.items()}
+    if question.name == "randomisation":
+        return bench.findings("randomisation").complete(sentences[:RANDOMISED], list(bench.methods))
+    if question.name == "meaning":
+        return _meaning(bench)
+    raise ValueError(f"There are no trials for the question {question.name!r}.")
+
+
+def _meaning(bench: Bench) -> Evidence:
+    values = bench.values()
+    moved = bench.findings("meaning").complete(range(len(bench.texts)), [COUNTERFACTUAL]).get(COUNTERFACTUAL)
+    if not moved or not values:
+        return {}
+    rows: Evidence = {name: [] for name in values if name not in WITHOUT_SHARE}
+    for number, sentence in enumerate(bench.sentences):
+        one: dict[str, Any] = next(iter(values.values()))[number]
+        ended = sentence.target[-1] in bench.ends
+        kinds = meaning.classes(one["tokens"], one["words"], ended)
+        shares = {name: np.array(values[name][number]["totals"]) for name in rows}
+        for name, row in meaning.rows(shares, moved[number], kinds).items():
+            rows[name].append(row)
+    return rows

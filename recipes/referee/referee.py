@@ -1,0 +1,111 @@
+"""Ask every attribution method the same questions about the same models, and decide which to believe.
+
+    accelerate launch recipes/referee/referee.py --place opus-mt-zh-en=FOLDER --place flores-zh=FILE --output OUT
+
+tries the subjects of `subjects.yaml` whose models and files have a place. What is found is kept sentence by sentence
+in OUT; the same command goes on where it was interrupted. `--method NAME=package.module:ATTRIBUTE` enters one more
+method. When all is tried, OUT/answers.json has the verdicts, and a table of them is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+
+from judgement.decide import Answer, answer
+from judgement.evidence import evidence
+from judgement.questions import BASELINE, QUESTIONS
+from trials.bench import TRIALS, Bench
+from trials.contestants import METHODS, read_method
+from trials.subjects import read_subjects
+
+from hf_lrp.corpus.processes import this_process
+from hf_lrp.data.json_files import write_json
+
+SUBJECTS = Path(__file__).parent / "subjects.yaml"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Try, then decide."""
+    args = _parser().parse_args(arguments)
+    places = dict(_place(given) for given in args.place)
+    subjects = [one for one in read_subjects(args.study, places) if not args.subject or one.name in args.subject]
+    if not subjects:
+        raise SystemExit("No subject has its model and file: give their places as --place NAME=PATH.")
+    methods = METHODS | dict(read_method(given) for given in args.method)
+    chosen = {name: methods[name] for name in methods if not args.only or name in (*args.only, BASELINE)}
+    benches = [Bench(subject, chosen, args.output) for subject in subjects]
+    for bench in benches:
+        for name, trial in TRIALS.items():
+            if any(name in TRIALS_OF[question] for question in bench.subject.questions):
+                trial(bench)
+            this_process().wait_for_everyone()
+    if this_process().is_main_process:
+        answers = {bench.subject.name: decide(bench) for bench in benches}
+        write_json(args.output / "answers.json", {name: _plain(found) for name, found in answers.items()})
+        for name, found in answers.items():
+            print(f"\n{name}\n{table(found)}")
+
+
+# Which trials a question needs.
+TRIALS_OF = {
+    "tokens": ("values", "faithfulness"),
+    "source": ("values", "faithfulness"),
+    "prefix": ("values", "faithfulness"),
+    "meaning": ("values", "meaning"),
+    "randomisation": ("values", "randomisation"),
+}
+
+
+def decide(bench: Bench) -> dict[str, Answer]:
+    """Answers to the subject's questions, by name; without those that nothing was found for."""
+    answers = {}
+    for question in QUESTIONS:
+        if question.name in bench.subject.questions and question.name in TRIALS_OF:
+            found = evidence(bench, question)
+            contestants = [name for name in found if name in bench.methods]
+            if BASELINE in contestants and len(contestants) > 1:
+                answers[question.name] = answer(question, found, contestants)
+    return answers
+
+
+def table(answers: dict[str, Answer]) -> str:
+    """Verdicts and figures, one line per question and method."""
+    lines = []
+    for name, found in answers.items():
+        winner = found.winner or f"none ({found.first} first before, not surely ahead of {', '.join(found.rivals)})"
+        lines.append(f"{name}: winner {winner}; {found.sentences} sentences")
+        for method, one in found.standings.items():
+            figure = "{:8.3f} [{:.3f}, {:.3f}]".format(*one.figure)
+            against = "" if one.difference is None else "{:+.3f} [{:+.3f}, {:+.3f}]".format(*one.difference)
+            lines.append(f"  {method:18} {figure}  {against} {one.against or ''}")
+    return "\n".join(lines)
+
+
+def _plain(answers: dict[str, Answer]) -> dict[str, object]:
+    return {name: asdict(found) for name, found in answers.items()}
+
+
+def _place(given: str) -> tuple[str, str]:
+    name, _, path = given.partition("=")
+    if not path:
+        raise SystemExit(f"--place {given}: write NAME=PATH.")
+    return name, path
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--place", action="append", default=[], help="NAME=PATH of a model or file of the study")
+    parser.add_argument("--study", type=Path, default=SUBJECTS, help="file of subjects; default: subjects.yaml here")
+    parser.add_argument("--subject", action="append", default=[], help="only this subject; may be repeated")
+    parser.add_argument("--only", action="append", default=[], help="only this method, beside the paper's")
+    parser.add_argument("--method", action="append", default=[], help="one more: NAME=package.module:ATTRIBUTE")
+    parser.add_argument("--output", type=Path, required=True, help="folder of what is found")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

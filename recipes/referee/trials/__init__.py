@@ -1,0 +1,1 @@
+"""What the referee measures: interventions on models, and what methods say of them."""

@@ -1,0 +1,126 @@
+"""One subject with all that is found out about it, and what is tried: values first, which other trials ask about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hf_lrp import Explainer
+from hf_lrp.corpus.processes import this_process
+from hf_lrp.data.json_files import read_json, write_json
+from hf_lrp.models.configs import end_tokens
+from trials import faithfulness, meaning, randomisation
+from trials.contestants import explain, values
+from trials.keeping import Findings
+from trials.sentences import Sentence, read_sentences, translate
+from trials.subjects import Subject
+
+RANDOMISED = 40  # sentences that are explained for shuffled weights
+COUNTERFACTUAL = "counterfactual"  # in place of a method: what all methods are compared with
+
+
+class Bench:
+    """One subject with its sentences, its translations, and the folder of what is found."""
+
+    def __init__(self, subject: Subject, methods: dict[str, Any], folder: Path) -> None:
+        self.subject, self.methods, self.folder = subject, methods, folder / subject.name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        chosen = ("sentences", "shortest", "longest")  # what findings depend on, besides the files themselves
+        self.settings = {name: getattr(subject, name) for name in chosen}
+        self.texts = subject.texts()
+        self.targets = self._translations()
+        self.sentences: list[Sentence] = read_sentences(subject, self.texts, self.targets)
+
+    def _translations(self) -> list[list[int]]:
+        """Of all sources: written by the first process, once."""
+        path, state = self.folder / "translations.json", this_process()
+        with state.main_process_first():
+            if not path.exists():
+                translations = translate(self.subject, self.texts)
+                write_json(path, {"settings": self.settings, "translations": translations})
+        content = read_json(path)
+        if content["settings"] != self.settings:
+            raise SystemExit(f"{path} was made with other settings: remove the folder to start again.")
+        return content["translations"]
+
+    @property
+    def ends(self) -> set[int]:
+        """Ids that end a target."""
+        return set(end_tokens(self.subject.explainer.model))
+
+    def findings(self, trial: str) -> Findings:
+        """What a trial found so far."""
+        return Findings(self.folder, trial, self.settings)
+
+    def explain(self, number: int, name: str, explainer: Explainer | None = None) -> Any:
+        """A method's result for one sentence, by the subject or by another model."""
+        explainer = explainer or self.subject.explainer
+        return explain(explainer, self.methods[name], self.texts[number], self.targets[number])
+
+    def values(self) -> dict[str, list[dict[str, Any]]]:
+        """By method, its values for each sentence; without methods that lack some."""
+        return self.findings("values").complete(range(len(self.texts)), list(self.methods))
+
+
+def try_values(bench: Bench) -> None:
+    """Values of all methods for all sentences, which other trials ask about."""
+    findings = bench.findings("values")
+    for number, names in findings.missing(len(bench.texts), list(bench.methods)):
+        for name in names:
+            result = bench.explain(number, name)
+            source, target = values(result)
+            words = {"words": list(result.target_words), "tokens": list(result.target_tokens)}
+            totals = result.source_total.tolist()
+            findings.add(
+                number, name, {"source": source.tolist(), "target": target.tolist(), "totals": totals, **words}
+            )
+
+
+def try_faithfulness(bench: Bench) -> None:
+    """What a method's order takes from predictions: the questions of tokens, source and prefix."""
+    known, findings = bench.values(), bench.findings("faithfulness")
+    names = [*known, *faithfulness.RANDOM, faithfulness.NEAREST]
+    model = bench.subject.explainer.model
+    for number, missing in findings.missing(len(bench.texts), names):
+        given = {name: arrays(known[name][number]) for name in missing if name in known}
+        for name, found in faithfulness.measure(model, bench.sentences[number], number, given).items():
+            if name in missing:
+                findings.add(number, name, found)
+
+
+def try_meaning(bench: Bench) -> None:
+    """How far predictions move when source or prefix is another."""
+    findings = bench.findings("meaning")
+    model = bench.subject.explainer.model
+    for number, _ in findings.missing(len(bench.texts), [COUNTERFACTUAL]):
+        findings.add(number, COUNTERFACTUAL, meaning.movements(model, bench.sentences, number))
+
+
+def try_randomisation(bench: Bench) -> None:
+    """How alike values are once weights are shuffled."""
+    known, findings = bench.values(), bench.findings("randomisation")
+    todo = list(findings.missing(min(RANDOMISED, len(bench.texts)), list(known)))
+    whole = bench.subject.explainer
+    models = randomisation.shuffled_models(whole.model)
+    shuffled = {part: Explainer(model, whole.tokenizer) for part, model in models}
+    for number, names in todo:
+        for name in names:
+            before = arrays(known[name][number])
+            after = {part: values(bench.explain(number, name, explainer)) for part, explainer in shuffled.items()}
+            findings.add(number, name, {part: [randomisation.similarity(before, one)] for part, one in after.items()})
+
+
+def arrays(kept: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Values `[T, S]` and `[T, T]` of source and target tokens, as they were kept."""
+    return np.array(kept["source"]), np.array(kept["target"])
+
+
+TRIALS: dict[str, Callable[[Bench], None]] = {
+    "values": try_values,
+    "faithfulness": try_faithfulness,
+    "meaning": try_meaning,
+    "randomisation": try_randomisation,
+}

@@ -1,0 +1,97 @@
+"""What a model predicts once tokens that it read are masked or replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from trials.sentences import Sentence
+
+ROWS = 24  # changed sentences in one forward pass
+Way = Literal["mask", "replace"]
+
+
+class Edit(NamedTuple):
+    """Tokens that are taken from a sentence: columns of the source, places in the target."""
+
+    source: frozenset[int]
+    prefix: frozenset[int]
+    way: Way
+
+
+class Changed:
+    """Log-probabilities of one step's token after edits of what comes before it; each edit is computed once."""
+
+    def __init__(self, model: PreTrainedModel, sentence: Sentence, step: int) -> None:
+        """step: from 0; the token ``sentence.target[step]`` is predicted."""
+        self._model, self._sentence, self._step = model, sentence, step
+        self._known: dict[Edit, float] = {}
+
+    def compute(self, edits: Iterable[Edit]) -> None:
+        """Get many edits done together."""
+        missing = [edit for edit in dict.fromkeys(edits) if edit not in self._known]
+        for first in range(0, len(missing), ROWS):
+            some = missing[first : first + ROWS]
+            values = _predict(self._model, *_rows(self._sentence, self._step, some))[:, -1]
+            values = values.float().log_softmax(-1)[:, self._sentence.target[self._step]]
+            self._known.update(zip(some, values.tolist(), strict=True))
+
+    def __getitem__(self, edit: Edit) -> float:
+        self.compute([edit])
+        return self._known[edit]
+
+    @property
+    def untouched(self) -> float:
+        """Without any edit."""
+        return self[Edit(frozenset(), frozenset(), "mask")]
+
+
+def distributions(model: PreTrainedModel, source: Sentence, prefix: Sentence) -> Tensor:
+    """Log-probabilities [T, V] at each step of one sentence's target after another sentence's source."""
+    own = [*source.decoder[: source.given], *prefix.target[:-1]]
+    ids = torch.tensor([own])
+    encoder = torch.tensor([source.encoder]) if source.encoder else None
+    logits = _predict(model, encoder, None, ids, torch.ones_like(ids))[0]
+    return logits[source.given - 1 :].float().log_softmax(-1)
+
+
+def _rows(sentence: Sentence, step: int, edits: Sequence[Edit]) -> tuple[Tensor | None, Tensor | None, Tensor, Tensor]:
+    """Ids and masks of encoder and decoder, [edits, length] each."""
+    encoder = torch.tensor([sentence.encoder] * len(edits)) if sentence.encoder else None
+    decoder = torch.tensor([sentence.decoder[: sentence.given + step]] * len(edits))
+    encoder_mask = None if encoder is None else torch.ones_like(encoder)
+    decoder_mask = torch.ones_like(decoder)
+    ids, mask = (decoder, decoder_mask) if encoder is None else (encoder, encoder_mask)
+    assert mask is not None
+    for row, edit in enumerate(edits):
+        for column in edit.source:
+            place = sentence.columns[column]
+            _take(ids, mask, (row, place), sentence.other_source[column], edit.way)
+        for number in edit.prefix:
+            place = sentence.given + number
+            _take(decoder, decoder_mask, (row, place), sentence.other_target[number], edit.way)
+    return encoder, encoder_mask, decoder, decoder_mask
+
+
+def _take(ids: Tensor, mask: Tensor, place: tuple[int, int], other: int, way: Way) -> None:
+    if way == "mask":
+        mask[place] = 0
+    else:
+        ids[place] = other
+
+
+@torch.no_grad()
+def _predict(
+    model: PreTrainedModel, encoder: Tensor | None, encoder_mask: Tensor | None, decoder: Tensor, mask: Tensor
+) -> Tensor:
+    inputs: dict[str, Any] = {"use_cache": False}
+    if encoder is None:
+        inputs |= {"input_ids": decoder, "attention_mask": mask}
+    else:
+        inputs |= {"input_ids": encoder, "attention_mask": encoder_mask}
+        inputs |= {"decoder_input_ids": decoder, "decoder_attention_mask": mask}
+    return model(**inputs).logits

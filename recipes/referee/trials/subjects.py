@@ -1,0 +1,77 @@
+"""The models that methods are tried on, and the sources that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hf_lrp import Explainer
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One model and where its sentences come from.
+
+    Attributes:
+        name: in files and tables.
+        model: folder, GGUF file or Hub id.
+        data: file of sources, one per line; of lines with tabs the first column counts.
+        sentences: how many are taken, from the first line on that fits.
+        shortest, longest: sources with fewer or more tokens are left out.
+        gold: file of gold links in the model's direction, if there is one.
+        questions: those that this model is asked.
+    """
+
+    name: str
+    model: str
+    data: str
+    sentences: int = 120
+    shortest: int = 8
+    longest: int = 40
+    gold: str | None = None
+    questions: tuple[str, ...] = ("tokens", "source", "prefix", "meaning", "links", "randomisation")
+
+    @cached_property
+    def explainer(self) -> Explainer:
+        """The model and its tokenizer, loaded once."""
+        return Explainer(self.model)
+
+    def texts(self) -> list[str]:
+        """The sources."""
+        lines = Path(self.data).read_text(encoding="utf-8").splitlines()
+        tokenizer: Any = self.explainer.tokenizer
+        kept: list[str] = []
+        for text in (line.split("\t")[0].strip() for line in lines):
+            if text and self.shortest <= len(tokenizer(text, verbose=False)["input_ids"]) <= self.longest:
+                kept.append(text)
+            if len(kept) == self.sentences:
+                break
+        return kept
+
+
+def read_subjects(path: Path, places: Mapping[str, str]) -> list[Subject]:
+    """The subjects of a YAML file whose models and files are there.
+
+    Args:
+        path: of the file; models and data in it stand as names.
+        places: where these are, by name. Subjects with a name that is not there are left out.
+    """
+    known = {each.name for each in fields(Subject)} - {"name"}
+    subjects = []
+    for name, settings in yaml.safe_load(path.read_text(encoding="utf-8")).items():
+        unknown = sorted(settings.keys() - known)
+        if unknown:
+            raise SystemExit(
+                f"{path}: {name} has unknown keys {', '.join(unknown)}; known: {', '.join(sorted(known))}."
+            )
+        named = {key: settings[key] for key in ("model", "data", "gold") if settings.get(key)}
+        if all(place in places for place in named.values()):
+            found = {key: places[place] for key, place in named.items()}
+            lists = {key: tuple(value) for key, value in settings.items() if isinstance(value, list)}
+            subjects.append(Subject(name, **(settings | lists | found)))
+    return subjects
