@@ -92,8 +92,8 @@ QUESTIONS = (
         "meaning",
         "Does the source's share say how much hangs on the source?",
         "rank correlation over tokens of R(source) with the source's part in how far the predicted distribution moves "
-        "(in nats: source replaced, against source replaced plus prefix replaced), within classes of tokens and thirds "
-        "of the sentence",
+        "(in nats: source replaced, against source replaced plus prefix replaced), within classes of tokens and "
+        "thirds of the sentence",
         rank_correlation("share", "moved_share", "classes"),
         True,
         0.05,
