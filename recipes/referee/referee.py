@@ -54,6 +54,7 @@ TRIALS_OF = {
     "source": ("values", "faithfulness"),
     "prefix": ("values", "faithfulness"),
     "meaning": ("values", "meaning"),
+    "links": ("links",),
     "randomisation": ("values", "randomisation"),
 }
 

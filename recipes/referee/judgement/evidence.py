@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from trials import faithfulness, meaning
 from trials.bench import COUNTERFACTUAL, RANDOMISED, Bench
 from trials.contestants import WITHOUT_SHARE
+from trials.links import STEPS, read_pairs
 
-from judgement.measures import Row
+from judgement.measures import Row, alignment_error_rate
 from judgement.questions import Question
 
 Evidence = dict[str, list[Row]]  # by method, what was found for each sentence
@@ -25,9 +27,24 @@ def evidence(bench: Bench, question: Question) -> Evidence:
         return {name: [rows[number] for number in kept] for name, rows in found.items()}
     if question.name == "randomisation":
         return bench.findings("randomisation").complete(sentences[:RANDOMISED], list(bench.methods))
+    if question.name == "links":
+        return _links(bench)
     if question.name == "meaning":
         return _meaning(bench)
     raise ValueError(f"There are no trials for the question {question.name!r}.")
+
+
+def _links(bench: Bench) -> Evidence:
+    """Of the two steps that a target word may have its values from, each method takes the better on development."""
+    if bench.subject.gold is None:
+        return {}
+    number = len(read_pairs(Path(bench.subject.gold)))
+    rows: Evidence = {}
+    for name, found in bench.findings("links").complete(range(number), list(bench.methods)).items():
+        by_step = {step: [one[step] for one in found] for step in STEPS}
+        development = np.arange(0, number, 2)
+        rows[name] = min(by_step.values(), key=lambda one: alignment_error_rate(one)(development))
+    return rows
 
 
 def _meaning(bench: Bench) -> Evidence:

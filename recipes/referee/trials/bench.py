@@ -15,6 +15,7 @@ from hf_lrp.models.configs import end_tokens
 from trials import faithfulness, meaning, randomisation
 from trials.contestants import explain, values
 from trials.keeping import Findings
+from trials.links import GoldPairs
 from trials.sentences import Sentence, read_sentences, translate
 from trials.subjects import Subject
 
@@ -113,6 +114,17 @@ def try_randomisation(bench: Bench) -> None:
             findings.add(number, name, {part: [randomisation.similarity(before, one)] for part, one in after.items()})
 
 
+def try_links(bench: Bench) -> None:
+    """How many links are right that values give."""
+    findings = bench.findings("links")
+    gold = GoldPairs(bench.subject)
+    for number, names in findings.missing(len(gold.pairs), list(bench.methods)):
+        text, target = gold.texts(number)
+        for name in names:
+            result = explain(bench.subject.explainer, bench.methods[name], text, target)
+            findings.add(number, name, gold.count(number, result.source))
+
+
 def arrays(kept: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Values `[T, S]` and `[T, T]` of source and target tokens, as they were kept."""
     return np.array(kept["source"]), np.array(kept["target"])
@@ -122,5 +134,6 @@ TRIALS: dict[str, Callable[[Bench], None]] = {
     "values": try_values,
     "faithfulness": try_faithfulness,
     "meaning": try_meaning,
+    "links": try_links,
     "randomisation": try_randomisation,
 }

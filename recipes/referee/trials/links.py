@@ -1,0 +1,80 @@
+"""Word links read from a method's values, against links that people made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hf_lrp.links.agreement import Words, written
+from hf_lrp.links.extraction import Extraction, link_strengths, read_links, word_weights
+from hf_lrp.links.texts import Text
+from hf_lrp.links.weights import HeadReader
+from trials.subjects import Subject
+
+PAIRS = 80  # of a file, from the first on that is not too long
+LONGEST = 40  # words on either side
+STEPS = ("predicts", "reads")  # a target word has the values of the step that predicts it, or of that which reads it
+
+Link = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A sentence and its translation, with links that are sure, and links that are possible; the sure among them."""
+
+    source: Text
+    target: Text
+    sure: frozenset[Link]
+    possible: frozenset[Link]
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """Lines of source words, target words, and links `i-j` (sure) and `ipj` (possible), parted by tabs."""
+    pairs = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        source, target, links = line.split("\t")
+        found: dict[str, set[Link]] = {"-": set(), "p": set()}
+        for link in links.split():
+            mark = "p" if "p" in link else "-"
+            first, second = link.split(mark)
+            found[mark].add((int(first), int(second)))
+        if max(len(source.split()), len(target.split())) <= LONGEST:
+            sure, possible = frozenset(found["-"]), frozenset(found["-"] | found["p"])
+            pairs.append(Pair(Text.of_words(source.split()), Text.at_spaces(target), sure, possible))
+    return pairs[:PAIRS]
+
+
+class GoldPairs:
+    """A subject's pairs as its model reads them."""
+
+    def __init__(self, subject: Subject) -> None:
+        assert subject.gold is not None
+        self.pairs = read_pairs(Path(subject.gold))
+        self._reader = HeadReader(subject.explainer.model, subject.explainer.tokenizer)
+        self._read = self._reader.read(
+            written([pair.source for pair in self.pairs]), written([pair.target for pair in self.pairs])
+        )
+
+    def texts(self, number: int) -> tuple[str, list[int]]:
+        """The source, and the ids of the target."""
+        return self.pairs[number].source.text, self._read.prefixes[number].ids.tolist()
+
+    def count(self, number: int, values: Tensor) -> dict[str, dict[str, list[int]]]:
+        """What of the links is right that values [T, S] give, for each of `STEPS`."""
+        pair = self.pairs[number]
+        words = Words(self._reader, self._read, number, pair.source, pair.target)
+        rows = {"predicts": values, "reads": torch.cat([values[1:], values[-1:]])}
+        counts = {}
+        for step in STEPS:
+            strengths = word_weights(rows[step].clamp(min=0)[None], words.target, words.source)
+            found = read_links(link_strengths(strengths, Extraction().diagonal), Extraction())
+            counts[step] = {
+                "in_sure": [len(found & pair.sure)],
+                "in_possible": [len(found & pair.possible)],
+                "links": [len(found)],
+                "sure": [len(pair.sure)],
+            }
+        return counts
