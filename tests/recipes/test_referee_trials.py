@@ -55,6 +55,9 @@ def test_edits_reach_the_tokens_they_name(family: str, way: str) -> None:
     holder, holder_mask, offset = (encoder, masks[0], 0) if encoder else (decoder, masks[1], 2)
     if way == "mask":
         holder_mask[offset + 1] = holder_mask[offset + 4] = masks[1][given.given + 2] = 0
+        decoder[given.given + 2] = given.unknown
+        if not encoder:
+            decoder[offset + 1] = decoder[offset + 4] = given.unknown
     else:
         holder[offset + 1], holder[offset + 4] = given.other_source[1], given.other_source[4]
         decoder[given.given + 2] = given.other_target[2]

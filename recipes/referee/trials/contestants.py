@@ -7,19 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from hf_lrp.methods import ALTI, LRP, Attention, AttnLRP, Erasure, Gradient
 from judgement.questions import BASELINE
 
 from hf_lrp import Epsilon, Explainer
+from hf_lrp.methods import LRP, Attention, Erasure
 
 METHODS: dict[str, Any] = {
     BASELINE: LRP(),
     "epsilon-lrp": LRP(Epsilon()),
-    "attn-lrp": AttnLRP(),
-    "alti": ALTI(),
     "attention": Attention(),
-    "gradient-norm": Gradient(),
-    "gradient-x-input": Gradient(times_input=True),
     "erasure": Erasure(),
 }
 WITHOUT_SHARE = ("attention",)  # source and prefix sum to 1 each: R(source) means nothing

@@ -1,4 +1,8 @@
-"""What a model predicts once tokens that it read are masked or replaced."""
+"""What a model predicts once tokens that it read are masked or replaced.
+
+Masked: nothing attends to a token; where it stands in the decoder, whose own position goes on predicting from it, is
+the unknown token. Replaced: a token of another sentence stands in its place.
+"""
 
 from __future__ import annotations
 
@@ -70,16 +74,19 @@ def _rows(sentence: Sentence, step: int, edits: Sequence[Edit]) -> tuple[Tensor 
     for row, edit in enumerate(edits):
         for column in edit.source:
             place = sentence.columns[column]
-            _take(ids, mask, (row, place), sentence.other_source[column], edit.way)
+            unknown = None if sentence.encoder else sentence.unknown
+            _take(ids, mask, (row, place), sentence.other_source[column], unknown, edit.way)
         for number in edit.prefix:
             place = sentence.given + number
-            _take(decoder, decoder_mask, (row, place), sentence.other_target[number], edit.way)
+            _take(decoder, decoder_mask, (row, place), sentence.other_target[number], sentence.unknown, edit.way)
     return encoder, encoder_mask, decoder, decoder_mask
 
 
-def _take(ids: Tensor, mask: Tensor, place: tuple[int, int], other: int, way: Way) -> None:
+def _take(ids: Tensor, mask: Tensor, place: tuple[int, int], other: int, unknown: int | None, way: Way) -> None:
     if way == "mask":
         mask[place] = 0
+        if unknown is not None:
+            ids[place] = unknown
     else:
         ids[place] = other
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ class Sentence:
         columns: where each source token of a result stands: in ``encoder``, or else in ``decoder``.
         removable: the source tokens of a result that are no special tokens.
         other_source, other_target: for each token, one of another sentence, to put in its place.
+        unknown: the target's token that stands for no known text.
     """
 
     encoder: tuple[int, ...]
@@ -41,6 +42,7 @@ class Sentence:
     removable: tuple[int, ...]
     other_source: tuple[int, ...] = ()
     other_target: tuple[int, ...] = ()
+    unknown: int = 0
 
     @property
     def source(self) -> tuple[int, ...]:
@@ -62,6 +64,7 @@ def read_sentences(subject: Subject, texts: Sequence[str], targets: Sequence[Seq
     prefixes, _ = reading.read_targets([list(ids) for ids in targets])
     tokenizer: Any = subject.explainer.tokenizer
     special = set(tokenizer.all_special_ids)
+    _, unknown = Vocabulary(subject.explainer.model, subject.explainer.tokenizer).unknown
     encodes = family_of(subject.explainer.model).encoder is not None
     sentences = []
     for number, (item, prefix) in enumerate(zip(reading.sources.items, prefixes, strict=True)):
@@ -71,7 +74,10 @@ def read_sentences(subject: Subject, texts: Sequence[str], targets: Sequence[Seq
         decoder, target = tuple(prefix.decoder_ids.tolist()), tuple(prefix.ids.tolist())
         own = (ids if encodes else (), decoder, len(prefix.prompt), target, tuple(columns), removable)
         sentences.append(Sentence(*own))
-    return [_with_others(number, sentences, special) for number in range(len(sentences))]
+    return [
+        replace(sentence, unknown=unknown, **_others(number, sentences, special))
+        for number, sentence in enumerate(sentences)
+    ]
 
 
 def _read(subject: Subject, texts: Sequence[str]) -> Any:
@@ -80,22 +86,16 @@ def _read(subject: Subject, texts: Sequence[str]) -> Any:
     return kind_of(model).read(asked)
 
 
-def _with_others(number: int, sentences: Sequence[Sentence], special: set[int]) -> Sentence:
-    own = sentences[number]
-    rng = np.random.default_rng(number)
+def _others(number: int, sentences: Sequence[Sentence], special: set[int]) -> dict[str, tuple[int, ...]]:
+    """Tokens for those of one sentence, drawn from all other sentences."""
+    own, rng = sentences[number], np.random.default_rng(number)
     rest = [sentence for place, sentence in enumerate(sentences) if place != number]
     sources = np.array([sentence.source[column] for sentence in rest for column in sentence.removable])
     targets = np.array([i for sentence in rest for i in sentence.target if i not in special])
-    return Sentence(
-        own.encoder,
-        own.decoder,
-        own.given,
-        own.target,
-        own.columns,
-        own.removable,
-        tuple(_another(rng, sources, i) for i in own.source),
-        tuple(_another(rng, targets, i) for i in own.target),
-    )
+    return {
+        "other_source": tuple(_another(rng, sources, i) for i in own.source),
+        "other_target": tuple(_another(rng, targets, i) for i in own.target),
+    }
 
 
 def _another(rng: np.random.Generator, pool: np.ndarray, own: int) -> int:
