@@ -10,11 +10,12 @@ import numpy as np
 from judgement.questions import BASELINE
 
 from hf_lrp import Epsilon, Explainer
-from hf_lrp.methods import LRP, Attention, Erasure
+from hf_lrp.methods import ALTI, LRP, Attention, Erasure
 
 METHODS: dict[str, Any] = {
     BASELINE: LRP(),
     "epsilon-lrp": LRP(Epsilon()),
+    "alti": ALTI(),
     "attention": Attention(),
     "erasure": Erasure(),
 }
