@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -190,12 +191,12 @@ def _load_tokenizer(name: str, kind: Any) -> Any:
     """A tokenizer, or for speech models a processor."""
     try:
         tokenizer = kind.from_pretrained(**_located(name))
-    except ImportError as error:
-        package = next((p for p in ("sentencepiece", "tiktoken") if p in str(error).lower()), "sentencepiece")
-        raise CheckpointError(
-            f"The tokenizer of {name} needs the package {package}: pip install {package}."
-        ) from error
     except Exception as error:
+        missing = _missing_package(error)
+        if missing is not None:
+            raise CheckpointError(
+                f"The tokenizer of {name} needs the package {missing}: pip install {missing}."
+            ) from error
         _raise_hub_error(name, error)
         raise CheckpointError(
             f"The tokenizer of {name} cannot be loaded ({type(error).__name__}: {_in_one_line(error)}). "
@@ -204,6 +205,14 @@ def _load_tokenizer(name: str, kind: Any) -> Any:
     if knows_no_text(getattr(tokenizer, "tokenizer", tokenizer)):  # transformers makes one up
         raise CheckpointError(f"{name} has no tokenizer. {_TOKENIZER_FILES}: copy or download them too.")
     return tokenizer
+
+
+def _missing_package(error: Exception) -> str | None:
+    """What a tokenizer is built on that is not installed."""
+    if not isinstance(error, ImportError):
+        return None
+    package = next((p for p in ("sentencepiece", "tiktoken") if p in str(error).lower()), "sentencepiece")
+    return None if find_spec(package) else package
 
 
 def set_languages(tokenizer: Any, source: str | None, target: str | None, name: str) -> None:

@@ -1,6 +1,7 @@
 """Every family, with the variants its configs allow: contributions are right, and the model is left alone."""
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +25,7 @@ from tiny_models import (
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.fsmt import modeling_fsmt
+from transformers.models.t5 import modeling_t5
 
 from hf_lrp import AlphaBeta, Contributions, Epsilon, explain, patched
 from hf_lrp.models.families import FAMILIES
@@ -34,6 +36,11 @@ from hf_lrp.relevance.rules import Rule
 AUDIO = "whisper"
 TEXT_FAMILIES = [family for family in ALL_FAMILIES if family != AUDIO]
 TARGETS = [torch.cat([random_ids(length, seed=length), torch.tensor([EOS])]) for length in (3, 2)]
+
+# Families that have sdpa in new releases of transformers only, and whether T5's attention weights are of float32 in
+# any model, as up to 5.8.
+LATELY = ("t5", "mt5", "umt5", "seamless_m4t")
+T5_ROUNDS = "softmax(scores.float()" in inspect.getsource(modeling_t5)
 
 all_variants = pytest.mark.parametrize("name", VARIANTS)
 all_families = pytest.mark.parametrize("family", ALL_FAMILIES)
@@ -135,8 +142,9 @@ def test_equals_the_slow_propagation(name: str, rule: Rule) -> None:
         relevance = propagate(patch, source, decoder, top1, slice(0, length - 1), 2**40)
     slow_source, slow_decoder = slow_propagate(model, rule, source, decoder, relevance.explained)
     magnitude = float(torch.cat([slow_source, slow_decoder], 1).abs().max())
-    assert float((relevance.source - slow_source).abs().max()) < 1e-7 * magnitude
-    assert float((relevance.decoder - slow_decoder).abs().max()) < 1e-7 * magnitude
+    closeness = 1e-4 if T5_ROUNDS and "t5" in name else 1e-7
+    assert float((relevance.source - slow_source).abs().max()) < closeness * magnitude
+    assert float((relevance.decoder - slow_decoder).abs().max()) < closeness * magnitude
 
 
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
@@ -265,7 +273,7 @@ def test_attention_implementations_agree(family: str) -> None:
     model.set_attn_implementation("eager")
     eager = run(model)
     if not model._supports_sdpa:
-        assert family == "fsmt"  # the only one that has no other implementation
+        assert family in ("fsmt", *LATELY)  # they have no other implementation
         return
     model.set_attn_implementation("sdpa")
     sdpa = run(model)
