@@ -61,7 +61,7 @@ def advised(path: Path) -> list[str]:
 
 def test_messages_name_packages_that_an_index_has() -> None:
     """The package is on no index, so that pip finds neither it nor its extras."""
-    known = {*lowest_versions(), "gguf", "{package}"}
+    known = {*lowest_versions(), "gguf", "{missing}"}
     files = sorted((ROOT / "hf_lrp").rglob("*.py"))
     named = {(path.name, words) for path in files for words in advised(path)}
     assert len(named) >= 10

@@ -32,6 +32,7 @@ from hf_lrp.models.families import FAMILIES, HOW_TO, supported_model_types, why_
 from hf_lrp.models.vocabulary import knows_no_text
 
 EMBEDDED_MODEL = Path(__file__).parents[1] / "embedded" / "tatoeba-en-fr"
+_LANGUAGE = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}")  # NLLB's, such as eng_Latn
 _TOKENIZER_FILES = (
     "Its files belong beside config.json: tokenizer.json, or for MarianMT source.spm, target.spm and vocab.json"
 )
@@ -230,6 +231,11 @@ def _set_language(tokenizer: PreTrainedTokenizerBase, side: str, language: str |
     if language is None:
         return
     if not hasattr(tokenizer, side):
+        if any(_LANGUAGE.fullmatch(token) for token in tokenizer.get_added_vocab()):
+            raise CheckpointError(
+                f"{name} has languages, but transformers {transformers.__version__} loads its tokenizer without them: "
+                "install transformers 5.8 or newer."
+            )
         raise CheckpointError(f"{name} has no languages to choose from: leave {language!r} out.")
     try:
         setattr(tokenizer, side, language)
