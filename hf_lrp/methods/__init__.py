@@ -7,16 +7,31 @@ from hf_lrp.lazy import lazy_names
 if TYPE_CHECKING:
     from hf_lrp.methods.alti import ALTI
     from hf_lrp.methods.attention import Attention
+    from hf_lrp.methods.attn_lrp import AttnLRP
     from hf_lrp.methods.erasure import Erasure
+    from hf_lrp.methods.gradients import GradientNorm, GradientTimesInput
     from hf_lrp.methods.lrp import LRP
     from hf_lrp.methods.method import Method, Question
 
-__all__ = ["ALTI", "LRP", "Attention", "Erasure", "Method", "Question"]
+__all__ = [
+    "ALTI",
+    "LRP",
+    "Attention",
+    "AttnLRP",
+    "Erasure",
+    "GradientNorm",
+    "GradientTimesInput",
+    "Method",
+    "Question",
+]
 
 _MODULES = {
     "ALTI": "methods.alti",
     "Attention": "methods.attention",
+    "AttnLRP": "methods.attn_lrp",
     "Erasure": "methods.erasure",
+    "GradientNorm": "methods.gradients",
+    "GradientTimesInput": "methods.gradients",
     "LRP": "methods.lrp",
     "Method": "methods.method",
     "Question": "methods.method",

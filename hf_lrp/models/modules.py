@@ -65,10 +65,14 @@ class RecordedNorm(Recorded):
         """What the normed input is multiplied by, [d]."""
         raise NotImplementedError
 
+    def added(self) -> float:
+        """What is added to the variance or mean square."""
+        return norm_eps(self)
+
     def divisor(self, x: Tensor) -> Tensor:
         """The standard deviation or root mean square of x [length, d], and what is added to it: [length, 1]."""
         offset = x - x.mean(-1, keepdim=True) if self.centred else x
-        return (offset.square().mean(-1, keepdim=True) + norm_eps(self)).sqrt()
+        return (offset.square().mean(-1, keepdim=True) + self.added()).sqrt()
 
     def linear_part(self, x: Tensor, vectors: Tensor) -> Tensor:
         """What vectors [length, ..., d] become where the divisor is that of x [length, d], without the bias."""

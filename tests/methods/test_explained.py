@@ -10,9 +10,9 @@ from tiny_tokenizer import tiny_tokenizer
 from word_tokenizer import word_tokenizer
 
 from hf_lrp import AlphaBeta, Contributions, Epsilon, Prompt, explain, explain_prefixes
-from hf_lrp.methods import ALTI, LRP, Attention, Erasure, Method
+from hf_lrp.methods import ALTI, LRP, Attention, AttnLRP, Erasure, GradientNorm, GradientTimesInput, Method
 
-METHODS: list[Method] = [LRP(), ALTI(), Attention(), Erasure()]
+METHODS: list[Method] = [LRP(), ALTI(), AttnLRP(), GradientNorm(), GradientTimesInput(), Attention(), Erasure()]
 all_methods = pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
 PROMPT = Prompt("{example} write : {source} =", {"example": "a cat a dog"})
 
