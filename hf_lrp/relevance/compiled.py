@@ -12,8 +12,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import torch
@@ -106,7 +108,7 @@ def linear(
     shift = weight.new_zeros(outputs) if bias is None else bias / inputs
     rotation = (None, None, None) if turned is None else tuple(part.contiguous() for part in turned)
     received = relevance.new_empty(tokens, steps, inputs)
-    library = _library()
+    library = load_library()
     size = library.linear_memory(steps, inputs)
     sizes = tokens, steps, outputs, inputs, ALL_STEPS if lag is None else lag
 
@@ -134,7 +136,7 @@ def gated(
     shifts = [weight.new_zeros(outputs) if b is None else b / inputs for b in (bias, gate_bias)]
     received = relevance.new_empty(tokens, steps, inputs)
     lost = torch.zeros(tokens, dtype=torch.bool)
-    library = _library()
+    library = load_library()
     sizes = tokens, steps, outputs, inputs, ALL_STEPS if lag is None else lag
 
     def work(first: int, stride: int) -> None:
@@ -157,7 +159,7 @@ def layer_norm(
     x, weight, relevance = x.contiguous(), weight.contiguous(), relevance.contiguous()
     shift = None if bias is None else bias.contiguous()
     received = torch.empty_like(relevance)
-    library = _library()
+    library = load_library()
     size = library.layer_norm_memory(d)
 
     def work(first: int, stride: int) -> None:
@@ -174,7 +176,7 @@ def rms_norm(x: Tensor, weight: Tensor, relevance: Tensor) -> Tensor:
     tokens, steps, d = relevance.shape
     x, weight, relevance = x.contiguous(), weight.contiguous(), relevance.contiguous()
     received = torch.empty_like(relevance)
-    library = _library()
+    library = load_library()
 
     def work(first: int, stride: int) -> None:
         memory = torch.empty(4, d, dtype=torch.float64)
@@ -189,7 +191,7 @@ def residual(x: Tensor, update: Tensor, relevance: Tensor) -> tuple[Tensor, Tens
     tokens, steps, d = relevance.shape
     x, update, relevance = x.contiguous(), update.contiguous(), relevance.contiguous()
     to_x, to_update = torch.empty_like(relevance), torch.empty_like(relevance)
-    library = _library()
+    library = load_library()
 
     def work(first: int, stride: int) -> None:
         memory = torch.empty(2, d)
@@ -225,7 +227,7 @@ def attention(
     pointers = _pointers(*given, sent, *received, lost)
     sizes = heads, queries, key.shape[1], steps, query.shape[-1], value_width
     core = ctypes.byref(_Attention(*pointers, *sizes, ALL_STEPS if lag is None else lag, causal, own_step))
-    library = _library()
+    library = load_library()
     size = library.attention_memory(core)
 
     def work(first: int, stride: int) -> None:
@@ -234,6 +236,29 @@ def attention(
 
     _share_out(work, heads, 3 * weights[0].numel() * value_width * (1 if own_step else steps))
     return lost
+
+
+@contextmanager
+def own_threads(rule: Rule, *tensors: Tensor | None) -> Iterator[None]:
+    """Torch on one thread inside, the compiled part on as many as torch had; nothing where `covers` is False.
+
+    After each operation of torch, its other threads spin for milliseconds on cores where the compiled part's would
+    work, which takes longer than torch gains there.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or not torch.backends.openmp.is_available() or not covers(rule, *tensors):
+        yield
+        return
+    token = _threads.set(threads)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        _threads.reset(token)
+
+
+_threads: ContextVar[int | None] = ContextVar("hf_lrp_threads", default=None)
 
 
 def _pointers(*tensors: Tensor | None) -> list[int | None]:
@@ -245,7 +270,8 @@ def _share_out(work: Callable[[int, int], None], tokens: int, cost: int) -> None
 
     Strided, because in a causal decoder early tokens carry more steps than late ones.
     """
-    threads = max(1, min(torch.get_num_threads(), tokens, tokens * cost // SMALLEST_SHARE))
+    most = _threads.get() or torch.get_num_threads()
+    threads = max(1, min(most, tokens, tokens * cost // SMALLEST_SHARE))
     others = [_pool(threads).submit(work, first, threads) for first in range(1, threads)]
     work(0, threads)
     for other in others:
@@ -263,7 +289,8 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return _pools[threads]
 
 
-def _library() -> ctypes.CDLL:
+def load_library() -> ctypes.CDLL:
+    """The shared library of the level that is in use."""
     found = level()
     assert found is not None
     return _load(found)

@@ -15,7 +15,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from hf_lrp.models.passes import DecoderInput, Relevance, require_finite
 from hf_lrp.models.recording import Tape, checked_together
 from hf_lrp.models.structure import Network, Stack, widths
-from hf_lrp.relevance import operations
+from hf_lrp.relevance import compiled, operations
 from hf_lrp.relevance.backward import Backward
 from hf_lrp.relevance.patching import PatchedModel
 from hf_lrp.relevance.trace import Extent, Inside, Kept, Trace, split
@@ -108,10 +108,11 @@ def _propagate_pairs(
             patch.network.check_decoder(tape, encoder.output, output.logits[0])
         chosen = _choose(patch, tape, output.logits[0], each)
         del output  # logits are as large as much that comes
-        with torch.inference_mode():  # cheaper than no_grad; forward passes may not: modules keep tensors of them
+        # cheaper than no_grad; forward passes may not: modules keep tensors of them
+        with torch.inference_mode(), compiled.own_threads(patch.rule, chosen.rows):
             results.append(_back(patch, tape, chosen, each, keeping, encoder.capacity, encoder, source_tokens))
     assert encoder is not None
-    with torch.inference_mode():
+    with torch.inference_mode(), compiled.own_threads(patch.rule, encoder.output):
         encoder.send_back()
     return results
 
@@ -130,7 +131,7 @@ def _propagate_alone(patch: PatchedModel, given: DecoderInput, kept: Kept | None
     capacity = _steps_per_chunk(patch.network, 0, length, logits.element_size(), max_memory)
     chosen = _choose(patch, tape, logits, given)
     del logits
-    with torch.inference_mode():
+    with torch.inference_mode(), compiled.own_threads(patch.rule, chosen.rows):
         return _back(patch, tape, chosen, given, kept, capacity)
 
 

@@ -1,10 +1,12 @@
 """The compiled part gives what the torch code gives, at every instruction set that this machine has."""
 
+import contextlib
 import importlib.util
 import multiprocessing
 import os
 import platform
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_operations import assert_same_shares
-from tiny_models import GOLDEN, load_golden
+from tiny_models import GOLDEN, load_golden, random_ids, tiny_model
 from torch import Tensor
 
 from hf_lrp import explain
@@ -284,6 +286,60 @@ def test_threads_make_no_difference(
         results.append(run(operation, tensors))
     for a, e in zip(*results, strict=True):
         assert torch.equal(a, e)
+
+
+@needs_compiled
+@pytest.mark.parametrize("fails", [False, True])
+def test_torch_leaves_the_threads_to_the_compiled_part(
+    fails: bool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """While relevance goes back, torch has one thread and the compiled part all; then torch has them again."""
+    before = torch.get_num_threads()
+    request.addfinalizer(lambda: torch.set_num_threads(before))
+    monkeypatch.setattr(compiled, "SMALLEST_SHARE", 1)
+    torchs: list[int] = []
+    workers: set[int] = set()
+
+    class Library:
+        """Notes which threads call the compiled part, and how many torch has."""
+
+        def __getattr__(self, name: str) -> Any:
+            function = getattr(library, name)
+
+            def call(*arguments: Any) -> Any:
+                torchs.append(torch.get_num_threads())
+                workers.add(threading.get_ident())
+                if fails:
+                    raise RuntimeError("in the middle")
+                return function(*arguments)
+
+            return call
+
+    library = compiled.load_library()
+    monkeypatch.setattr(compiled, "load_library", Library)
+    torch.set_num_threads(3)
+    model, ids = tiny_model(), (random_ids(6, seed=1), random_ids(5, seed=2))
+    with pytest.raises(RuntimeError, match="in the middle") if fails else contextlib.nullcontext():
+        explain(model, None, *ids)
+    assert torch.get_num_threads() == 3
+    own = [number for number in torchs if number != 3]  # threads other than the caller's have torch's own number
+    assert own and set(own) == {1}
+    assert fails or len(workers) > 1
+
+
+@needs_compiled
+def test_what_goes_through_torch_keeps_its_threads(request: pytest.FixtureRequest) -> None:
+    before = torch.get_num_threads()
+    request.addfinalizer(lambda: torch.set_num_threads(before))
+    torch.set_num_threads(3)
+    with compiled.own_threads(RULE, torch.ones(2)):
+        assert torch.get_num_threads() == (1 if torch.backends.openmp.is_available() else 3)
+        with compiled.own_threads(RULE, torch.ones(2)):
+            assert torch.get_num_threads() == (1 if torch.backends.openmp.is_available() else 3)
+    for rule, x in ((Epsilon(), torch.ones(2)), (RULE, torch.ones(2).double())):
+        with compiled.own_threads(rule, x):
+            assert torch.get_num_threads() == 3
+    assert torch.get_num_threads() == 3
 
 
 @needs_compiled
