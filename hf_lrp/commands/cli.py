@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
-from hf_lrp.commands import align, analyze, app, average, compare, demo, env, explain, figures, score, timeline
+from hf_lrp.commands import align, analyze, app, average, compare, demo, env, explain, figures, heads, score, timeline
 from hf_lrp.data.failures import in_one_line, ran_out_of_memory
 from hf_lrp.version import __version__
 
@@ -28,6 +28,7 @@ COMMANDS: dict[str, ModuleType] = {
     "analyze": analyze,
     "align": align,
     "score": score,
+    "heads": heads,
     "timeline": timeline,
     "figures": figures,
     "compare": compare,

@@ -84,6 +84,10 @@ class MaskedHeads:
                 found.setdefault(trial.fraction, []).append(values)
         return {fraction: np.mean(values, axis=0) for fraction, values in sorted(found.items())}
 
+    def estimates(self, order: str) -> dict[float, Estimate]:
+        """By fraction, the mean with its interval."""
+        return {fraction: bootstrap_mean(values) for fraction, values in self.curve(order).items()}
+
     def advantage(self, order: str) -> Estimate:
         """Mean over fractions of chrF in this order, less that in random order."""
         own, drawn = self.curve(order), self.curve("random")
@@ -98,16 +102,21 @@ class MaskedHeads:
         """Write `masked.json`: means with intervals by order and fraction, and the advantages."""
         content = {
             "sentences": len(self.whole),
-            "whole": bootstrap_mean(self.whole)._asdict(),
+            "whole": _plain(bootstrap_mean(self.whole)),
             "curves": [
-                {"order": order, "fraction": fraction, **bootstrap_mean(values)._asdict()}
+                {"order": order, "fraction": fraction, **_plain(estimate)}
                 for order in ORDERS
-                for fraction, values in self.curve(order).items()
+                for fraction, estimate in self.estimates(order).items()
             ],
-            "advantages": {order: self.advantage(order)._asdict() for order in ("lowest", "highest")},
+            "advantages": {order: _plain(self.advantage(order)) for order in ("lowest", "highest")},
             "means_something": self.means_something,
         }
         write_json(Path(folder) / "masked.json", content)
+
+
+def _plain(estimate: Estimate) -> dict[str, float | None]:
+    """As JSON has it; None for an end of an interval that one sentence does not have."""
+    return {name: None if np.isnan(end) else end for name, end in estimate._asdict().items()}
 
 
 def mask_heads(
