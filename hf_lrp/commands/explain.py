@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from hf_lrp.commands.arguments import (
     add_device,
@@ -29,11 +29,13 @@ from hf_lrp.results.written import written_texts
 
 if TYPE_CHECKING:
     from hf_lrp.corpus.calibration import Calibration
+    from hf_lrp.relevance.rules import Rule
 
 EXAMPLES = """
   hf-lrp explain --source 'Where is the station?'
   hf-lrp explain --source 'Where is the station?' --target 'Où est la gare ?' --predict target
   hf-lrp explain --source 'Where is the station?' --target 'Où est la gare ?' --contrast gare=banque
+  hf-lrp explain --source 'Where is the station?' --flow layers.html
   hf-lrp explain Helsinki-NLP/opus-mt-en-de --source-file sentences.txt --html page.html
   cat sentences.txt | hf-lrp explain path/to/model --json - > contributions.json
   hf-lrp explain --source 'I am hungry.' --prefix random --pool unrelated.fr.txt --png heat.png
@@ -119,6 +121,11 @@ def _add_outputs(group: argparse._ArgumentGroup) -> None:
         "usual",
     )
     group.add_argument("--png", metavar="F", help="write a picture of the heat map")
+    group.add_argument(
+        "--flow",
+        metavar="F",
+        help="write a page with the way through layers and attention heads, which --json and --save then keep too",
+    )
     group.add_argument("--json", metavar="F", help="write all numbers as JSON; - is standard output, without table")
     group.add_argument("--save", metavar="F", help="write a file for Contributions.load (safetensors)")
 
@@ -154,6 +161,7 @@ def run(args: argparse.Namespace) -> None:
             predict=(args.predict or "top1") if args.contrast is None else [dict(args.contrast)],
             rule=rule,
             start_token=args.start_token,
+            inside=_inside(args, rule),
             max_memory=args.max_memory,
             seed=args.seed,
             pool=pool,
@@ -167,6 +175,13 @@ def run(args: argparse.Namespace) -> None:
     if not outputs.to_standard_output:
         show(written_as, sources, written)
     outputs.report()
+
+
+def _inside(args: argparse.Namespace, rule: Rule) -> bool | Literal["pairs"]:
+    """What the page of the way through the layers needs."""
+    if args.flow is None:
+        return False
+    return "pairs" if rule.keeps_sign else True
 
 
 def _read_texts(args: argparse.Namespace) -> tuple[list[str], list[str] | None]:
@@ -238,11 +253,11 @@ def _contrast(text: str) -> tuple[str, str]:
 
 
 def _outputs(args: argparse.Namespace, count: int) -> Outputs:
-    if STANDARD_STREAM in (args.html, args.png, args.save):
+    if STANDARD_STREAM in (args.html, args.png, args.save, args.flow):
         args.usage_error("only --json can write to standard output")
     if args.png is not None and Path(args.png).suffix.lower() != ".png" and not _is_device(args.png):
         args.usage_error(f"--png writes PNG pictures: {args.png!r} should end with .png")
-    outputs = Outputs(count, html=args.html, png=args.png, json=args.json, save=args.save)
+    outputs = Outputs(count, html=args.html, png=args.png, json=args.json, save=args.save, flow=args.flow)
     if outputs.clash:
         args.usage_error(f"{outputs.clash} would be written twice: give each output its own file")
     return outputs

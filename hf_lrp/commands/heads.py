@@ -53,8 +53,8 @@ def run(args: argparse.Namespace) -> None:
         args.usage_error(f"--mask needs pairs beyond the first {args.number}, but there are {len(table)}")
     table = table.select(range(min(wanted, len(table))))
     pairs = list(zip(table["source"], table["target"], strict=True))
+    from hf_lrp.corpus import masked_heads
     from hf_lrp.corpus.heads import measure_heads
-    from hf_lrp.corpus.masked_heads import mask_heads
     from hf_lrp.data.files import write_atomically
     from hf_lrp.models.loading import quiet_transformers
     from hf_lrp.pictures.heads import draw_heads
@@ -68,9 +68,11 @@ def run(args: argparse.Namespace) -> None:
         masked = None
         if args.mask is not None:
             rest = pairs[args.number :]
-            masked = mask_heads(model, tokenizer, shares, rest, args.out, prompt=prompt, progress=progress)
+            masked = masked_heads.mask_heads(
+                model, tokenizer, shares, rest, args.out, prompt=prompt, progress=progress
+            )
             _tell(masked)
-    curves = None if masked is None else {order: masked.estimates(order) for order in ("lowest", "random", "highest")}
+    curves = None if masked is None else {order: masked.estimates(order) for order in masked_heads.ORDERS}
     write_atomically(args.out / "heads.png", save(draw_heads(shares.heads, curves), "png"))
     print(f"wrote {args.out}", file=sys.stderr)
 
@@ -101,8 +103,8 @@ def _tell(masked: MaskedHeads) -> None:
 
     print(f"chrF of {len(masked.whole)} translations: {write_estimate(bootstrap_mean(masked.whole))}")
     for order in ("lowest", "random", "highest"):
-        parts = (f"{fraction:.3g} masked {e.value:.1f}" for fraction, e in masked.estimates(order).items())
-        print(f"  {order} shares first: {', '.join(parts)}" if order != "random" else f"  random: {', '.join(parts)}")
+        parts = [f"{fraction:.3g} masked {e.value:.1f}" for fraction, e in masked.estimates(order).items() if fraction]
+        print(f"  {order}{'' if order == 'random' else ' shares first'}: {', '.join(parts)}")
     for order in ("lowest", "highest"):
         print(f"  {order} less random, mean: {write_estimate(masked.advantage(order), '+')}")
     print("Shares of heads mean something here." if masked.means_something else "Shares of heads say little here.")

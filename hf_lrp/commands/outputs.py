@@ -59,14 +59,15 @@ class Outputs:
         png: str | None = None,
         json: str | None = None,
         save: str | None = None,
+        flow: str | None = None,
     ) -> None:
         self.html, self.json = html, json
-        self.png, self.save = _numbered(png, count), _numbered(save, count)
+        self.png, self.save, self.flow = (_numbered(path, count) for path in (png, save, flow))
 
     @property
     def paths(self) -> list[str]:
         """All files, without standard output."""
-        given = [self.html, *self.png, self.json, *self.save]
+        given = [self.html, *self.png, self.json, *self.save, *self.flow]
         return [path for path in given if path not in (None, STANDARD_STREAM)]
 
     @property
@@ -107,6 +108,10 @@ class Outputs:
             write_atomically(png, picture_of(contributions))
         for contributions, path in zip(results, self.save, strict=False):
             contributions.save(path)
+        for contributions, path in zip(results, self.flow, strict=False):
+            from hf_lrp.pages.flow import write_flow
+
+            write_flow(path, contributions)
         if self.json is None:
             return
         numbers = numbers_of(results)

@@ -85,8 +85,10 @@ class MaskedHeads:
         return {fraction: np.mean(values, axis=0) for fraction, values in sorted(found.items())}
 
     def estimates(self, order: str) -> dict[float, Estimate]:
-        """By fraction, the mean with its interval."""
-        return {fraction: bootstrap_mean(values) for fraction, values in self.curve(order).items()}
+        """By fraction, from 0 on, the mean with its interval."""
+        return {
+            fraction: bootstrap_mean(values) for fraction, values in {0.0: self.whole, **self.curve(order)}.items()
+        }
 
     def advantage(self, order: str) -> Estimate:
         """Mean over fractions of chrF in this order, less that in random order."""

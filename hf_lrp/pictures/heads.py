@@ -24,7 +24,7 @@ def draw_heads(heads: Mapping[str, Estimate], masked: Mapping[str, Mapping[float
     panels = len(heads) + (masked is not None)
     layers = max(len(estimate.value) for estimate in heads.values())
     with printed_look():
-        figure = new_figure(min(PAGE, 0.6 + 2.1 * panels), max(1.6, 0.9 + 0.2 * layers))
+        figure = new_figure(min(PAGE, 0.6 + 2.1 * panels), max(2.2, 1.1 + 0.2 * layers))
         axes = figure.subplots(1, panels, squeeze=False)[0]
         for number, (kind, estimate) in enumerate(heads.items()):
             _draw_kind(figure, axes[number], estimate.value)
@@ -67,4 +67,5 @@ def _draw_masked(axes: Axes, masked: Mapping[str, Mapping[float, Estimate]]) -> 
         axes.fill_between(fractions, low, high, color=look["color"], alpha=0.15, linewidth=0)
     axes.set_xlabel("fraction of heads masked")
     axes.set_ylabel("chrF")
-    axes.legend()
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35), fontsize=6, handlelength=2.5)
