@@ -6,7 +6,8 @@ import copy
 import re
 import sys
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 EMBEDDED = "embedded English-French"
+_SIDES = ("src_lang", "tgt_lang")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 
 
 class Loaded(NamedTuple):
-    """A model and its tokenizer."""
+    """A model, its tokenizer as it was loaded, and copies that nobody uses at the moment."""
 
     model: PreTrainedModel
     tokenizer: Any
+    free: list[Any]
 
 
 class Models:
@@ -61,13 +64,11 @@ class Models:
         """Labels of the models that are loaded, the one used last at the end."""
         return list(self._loaded)
 
-    def get(self, label: str, source_language: str = "", target_language: str = "") -> Loaded:
-        """The model of this label, with a tokenizer of this question's own, set to these languages.
-
-        Languages that are empty are the tokenizer's own.
+    def get(self, label: str) -> Loaded:
+        """The model of this label, which is loaded if it is not in memory.
 
         Raises:
-            ValueError: it is not offered, cannot be loaded, or does not know a language; the text names no path.
+            ValueError: it is not offered, or cannot be loaded; the text names no path.
         """
         label = label.strip()
         with self._lock:
@@ -77,10 +78,26 @@ class Models:
                     self._loaded.popitem(last=False)
                 self._loaded[label] = self._load(name, label)
             self._loaded.move_to_end(label)
-            found = self._loaded[label]
-            tokenizer = copy.deepcopy(found.tokenizer)  # another visitor may ask in another language meanwhile
-        set_languages(tokenizer, source_language.strip() or None, target_language.strip() or None, label)
-        return found._replace(tokenizer=tokenizer)
+            return self._loaded[label]
+
+    @contextmanager
+    def use(self, label: str, source_language: str = "", target_language: str = "") -> Iterator[tuple[Any, Any]]:
+        """A model, and a tokenizer that nobody else uses meanwhile, set to these languages; empty: its own ones.
+
+        Raises:
+            ValueError: what `get` raises, or it does not know a language.
+        """
+        found = self.get(label)
+        with self._lock:
+            tokenizer = found.free.pop() if found.free else copy.deepcopy(found.tokenizer)
+        try:
+            for side in _SIDES:
+                if getattr(tokenizer, side, None) != (own := getattr(found.tokenizer, side, None)):
+                    setattr(tokenizer, side, own)  # which the visitor before has changed
+            set_languages(tokenizer, source_language.strip() or None, target_language.strip() or None, label.strip())
+            yield found.model, tokenizer
+        finally:
+            found.free.append(tokenizer)
 
     def _name(self, label: str) -> str | None:
         """The folder or Hub id of a label."""
@@ -105,7 +122,7 @@ class Models:
         if self.device is not None:
             model.to(self.device)  # type: ignore[arg-type]
         model.config.name_or_path = label  # what results, pages and files call it
-        return Loaded(model, tokenizer)
+        return Loaded(model, tokenizer, [copy.deepcopy(tokenizer)])
 
 
 def _label(names: Sequence[str | None]) -> dict[str, str | None]:

@@ -75,11 +75,15 @@ def test_why_a_model_cannot_be_loaded_is_said_on_the_terminal(
 
 def test_languages_of_one_visitor_are_not_those_of_the_next(checkpoint: Path) -> None:
     models = Models([str(checkpoint)])
-    tokenizer = models.get("cats").tokenizer
-    with pytest.raises(ValueError, match="cats has no languages to choose from"):
-        models.get("cats", "eng_Latn")
-    tokenizer.src_lang = "eng_Latn"  # as if it had some, and a visitor had chosen one
-    assert getattr(models.get("cats").tokenizer, "src_lang", None) is None
+    with pytest.raises(ValueError, match="cats has no languages to choose from"), models.use("cats", "eng_Latn"):
+        pass
+    with models.use("cats") as (_, first), models.use("cats") as (_, second):
+        assert first is not second  # at the same time
+        first.src_lang = "eng_Latn"  # as if it had some, and a visitor had chosen one
+        assert getattr(second, "src_lang", None) is None
+    with models.use("cats") as (_, one), models.use("cats") as (_, other):
+        assert {id(one), id(other)} == {id(first), id(second)}  # copies are kept
+        assert getattr(one, "src_lang", None) is None and getattr(other, "src_lang", None) is None
 
 
 def test_an_app_without_models_is_refused() -> None:
