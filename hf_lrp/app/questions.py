@@ -14,9 +14,9 @@ class Limits:
     Attributes:
         tokens: of the source, of the target and of what the model writes; of a prompt, four times as many.
         characters: of each text field, counted before anything is tokenized.
-        memory: what may be used on top of the models, as `explain` takes it.
+        memory: what each question may use on top of the models, as `explain` takes it.
         models: how many models are kept in memory.
-        waiting: how many questions may wait; one at a time is answered.
+        waiting: how many questions may wait; two are answered at a time, a short one and a long one.
     """
 
     tokens: int = 128

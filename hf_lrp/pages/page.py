@@ -54,16 +54,17 @@ def render_fragment(entries: Sequence[Contributions | Comparison], *, calibratio
     """The same page in a frame, to be put into a notebook or another page.
 
     A frame, because a notebook has many outputs in one document: each needs its own styles, keys, policy and address,
-    and what it shows must not reach the notebook around it (the frame is sandboxed).
+    and what it shows must not reach the notebook around it (the frame is sandboxed). It says how high it is, which is
+    all that the script beside it hears.
     """
     page = render_page(entries, calibration=calibration)
     return render_plain("fragment.html", title=TITLE, page=Markup(html.escape(page)), height=_height(entries))
 
 
 def _height(entries: Sequence[Contributions | Comparison]) -> int:
-    """Pixels for a frame, which cannot grow with its content: about what one sentence takes, and it scrolls beyond."""
+    """Pixels of a frame that cannot grow with its page: about what one sentence takes, or the rows of a list."""
     if len(entries) != 1:
-        return 700
+        return min(190 + 70 * len(entries), 700)
     (first, *_) = results_of(entries[0])
     letters = sum(map(len, (*first.source_tokens, *first.target_tokens)))
     return min(680 + 26 * len(first) + 35 * (letters // 80), 1200)

@@ -50,15 +50,21 @@ class TestChoosing:
         assert chosen(page) == ["dor"]
         facts = page.locator(".facts").inner_text()
         assert facts.startswith("dor was made from")
-        left = 1 - c.start[2]
-        for name, share in (("source", c.source_total[2] * left), ("prefix", c.target_total[2] * left)):
-            assert f"{name} {100 * share:.0f} %" in facts
+        for name, share in (("source", c.source_total[2]), ("prefix", c.target_total[2])):
+            assert f"{name} {share:.3f}" in facts
+        assert f"the start token's share, {c.start[2]:.3f}, is left out" in facts
         largest = int(c.source[2].argmax())
         tints = [opacity(source(page, i)) for i in range(5)]
         assert tints.index(max(tints)) == largest
         assert opacity(target(page, 0)) > 0 and opacity(target(page, 4)) == 0  # not yet written
         widths = [box.bounding_box()["width"] for box in page.locator(".bar i").all()]
-        assert widths[0] / sum(widths) == pytest.approx(float(c.source_total[2] * left), abs=0.01)
+        assert widths[0] / sum(widths) == pytest.approx(float(c.source_total[2]), abs=0.01)
+
+    def test_a_words_own_share_is_that_of_its_earlier_pieces(self, open_page):
+        page = open_page(make_contributions().to_html())
+        target(page, 2).click()  # a word of two pieces
+        own = make_contributions().merge_subwords().target[2, 2]
+        assert target(page, 2).get_attribute("title") == f"beginning of dort → dort: {own:.3f}"
 
     def test_a_source_word_shows_where_it_went(self, open_page):
         c = make_contributions()

@@ -40,3 +40,18 @@ def test_notebooks_hold_several_pages(open_page):
     assert first.locator(".token.chosen").inner_text() == "Le"
     assert second.locator(".token.chosen").inner_text() == "chat"
     assert page.evaluate("location.hash") == ""
+
+
+def test_a_frame_grows_with_its_page_and_hears_nothing_else(open_page):
+    fragment = make_contributions()._repr_html_()
+    page = open_page(f"<!DOCTYPE html><body>{fragment}{fragment}</body>", viewport={"width": 500, "height": 600})
+    frames = page.locator("iframe").element_handles()
+    for frame in frames:
+        frame.evaluate("frame => frame.style.height = '80px'")
+        inside = frame.content_frame()
+        inside.locator(".token").first.click()  # which it tells
+        inside.wait_for_function("document.documentElement.scrollHeight <= innerHeight")
+    assert abs(frames[0].bounding_box()["height"] - frames[1].bounding_box()["height"]) < 30
+    page.evaluate("postMessage({ hfLrp: { height: 5000 } }, '*')")  # not from a frame
+    page.wait_for_timeout(100)
+    assert max(frame.bounding_box()["height"] for frame in frames) < 3000

@@ -26,7 +26,7 @@ def test_texts_of_users_stay_data():
     c = make_contributions(HOSTILE, HOSTILE, model="<b>m", method=UsedMethod("<i>"), notes=("<u>",))
     pages = [c.to_html(), render_page([c], title="<s>t"), c.compare(c).to_html()]
     frame = Page(c._repr_html_())
-    assert [tag for tag, *_ in frame.elements] == ["iframe"]
+    assert [tag for tag, *_ in frame.elements] == ["iframe", "script"]
     pages.append(str(frame.all("iframe")[0][0]["srcdoc"]))
     for text in pages:
         page = Page(text)

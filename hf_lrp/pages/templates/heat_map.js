@@ -20,7 +20,8 @@ class HeatMap {
     this.canvas.setAttribute("aria-label", "Heat map of all shares; arrow keys move, the share is said below");
     this.readout = make("p", "readout");
     this.readout.setAttribute("aria-live", "polite");
-    this.element = make("div", "map", this.canvas, this.readout);
+    this.unnamed = make("p", "detail");
+    this.element = make("div", "map", this.canvas, this.readout, this.unnamed);
     this.canvas.addEventListener("pointermove", (event) => this.pointed(event, false));
     this.canvas.addEventListener("pointerleave", () => this.move(null));
     this.canvas.addEventListener("click", (event) => this.pointed(event, true));
@@ -155,13 +156,16 @@ class HeatMap {
       const every = Math.ceil(11 / cell);
       const size = Math.min(12, Math.max(cell, 10));
       const near = (i) => framed !== null && framed !== undefined && Math.abs(i - framed) < every && i !== framed;
+      const named = Math.ceil(count / every);
+      if (place === column) this.unnamed.textContent = named < count ? `Of ${count} columns, ${named} are named: point at a cell for the others.` : "";
       for (let i = 0; i < count; i += every) if (!near(i) && i !== framed) place(i, false, size);
       if (framed !== null && framed !== undefined) place(framed, true, Math.max(size, 11));
     };
+    const column = (input, strong, size) =>
+      draw(level.label(input), this.x(input) + this.cellWidth / 2, this.top - 5, this.top - 8, strong, true, size);
     list(level.places.length, this.cellHeight, lit.row, (row, strong, size) =>
       draw(this.level.name(row), this.left - 5, this.y(row) + this.cellHeight / 2, this.left - 8, strong, false, size));
-    list(this.columns, this.cellWidth, lit.input, (input, strong, size) =>
-      draw(level.label(input), this.x(input) + this.cellWidth / 2, this.top - 5, this.top - 8, strong, true, size));
+    list(this.columns, this.cellWidth, lit.input, column);
   }
 
   fit(text, room) {
@@ -178,7 +182,7 @@ class HeatMap {
       return this.readout.replaceChildren(word(this.level.name(at.row)), ": choose a cell to read its share.");
     }
     const share = make("b", "", format(this.value(at.row, at.input)));
-    this.readout.replaceChildren(word(this.level.label(at.input)), " → ", word(this.level.name(at.row)), ": ", share);
+    this.readout.replaceChildren(word(this.level.inputOf(at.row, at.input)), " → ", word(this.level.name(at.row)), ": ", share);
   }
 
   pointed(event, choose) {

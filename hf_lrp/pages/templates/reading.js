@@ -20,11 +20,6 @@ function format(share) {
   return share === null || share === undefined ? "–" : share.toFixed(3).replace("-", "−");
 }
 
-function percent(share) {
-  const value = 100 * share;
-  return `${(Math.abs(value) < 9.95 ? value.toFixed(1) : value.toFixed(0)).replace("-", "−")} %`;
-}
-
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/gu;
 const LETTERS = /\p{L}/gu;
 
@@ -60,6 +55,12 @@ class Level {
   label(input) {
     const part = input < this.width ? this.source[input] : this.target[input - this.width];
     return part[0] || "␣";
+  }
+
+  /** What an input of a step is called: a word's own share is that of the pieces written before. */
+  inputOf(row, input) {
+    const own = input >= this.width && input - this.width === this.places[row];
+    return own ? `beginning of ${this.label(input)}` : this.label(input);
   }
 
   written(row) {

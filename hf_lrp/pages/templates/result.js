@@ -76,7 +76,7 @@ class ResultView {
     const { level, scale } = this;
     const shares = level.shares[row].map((_, input) => level.share(row, input));
     const place = level.places[row];
-    const title = (input) => `${level.label(input)} → ${level.predicted(row)}: ${format(shares[input])}`;
+    const title = (input) => `${level.inputOf(row, input)} → ${level.predicted(row)}: ${format(shares[input])}`;
     this.source.paint({
       colors: shares.slice(0, level.width).map((share) => scale.color("source", share)),
       titles: level.source.map((_, input) => title(input)),
@@ -90,11 +90,11 @@ class ResultView {
     });
     for (const { data, kind, text, share } of this.parts) {
       const own = data.shares[row].map((value) => value * UNIT);
-      share.textContent = percent(data.total[row]);
+      share.textContent = format(data.total[row]);
       text.paint({ colors: own.map((value) => scale.color(kind, value)), titles: own.map((value, i) => `${data.tokens[i][0]}: ${format(value)}`) });
     }
     const top = largest(shares.map((share, input) => [input, share]), TOP);
-    const chips = top.map(([input, share]) => this.chip(level.label(input), input < level.width ? "source" : "prefix", share,
+    const chips = top.map(([input, share]) => this.chip(level.inputOf(row, input), input < level.width ? "source" : "prefix", share,
       input < level.width ? { source: input } : { place: input - level.width }));
     this.facts.replaceChildren(
       make("p", "lead", ...this.lead(row)),
@@ -115,23 +115,26 @@ class ResultView {
     return [word(level.explained[row]), " (explained; written is ", word(level.written(row)), ") was made from"];
   }
 
-  /** Raw shares, which sum to one: source, prefix, and start tokens or parts of a prompt. */
+  /** Shares that sum to one: source and prefix, with the start token where it is kept, or with the parts of a prompt. */
   wholes(row) {
     const { level, result } = this;
-    const left = result.left_out ? 1 - level.start[row] : 1;
+    const left = result.left_out && this.parts.length ? 1 - level.start[row] : 1;
     const whole = [
       { name: "source", kind: "source", share: level.total[row] * left },
       { name: "prefix", kind: "prefix", share: level.prefix[row] * left },
     ];
-    if (!this.parts.length) return [...whole, { name: "start", kind: "start", share: level.start[row] }];
+    if (!this.parts.length) {
+      return result.left_out ? whole : [...whole, { name: "start", kind: "start", share: level.start[row] }];
+    }
     return [...whole, ...this.parts.map(({ data, kind }) => ({ name: data.name, kind, share: data.total[row] }))];
   }
 
   detail(row) {
     const { level, result } = this;
-    const without = result.left_out ? (this.parts.length ? " of source and prefix alone" : " without the start token") : "";
     const chance = level.probability[row];
-    return `R(source) ${format(level.total[row])}${without} · probability ${chance === null ? "–" : chance.toPrecision(2)} · step ${level.steps[row]}`;
+    const total = this.parts.length && result.left_out ? `R(source) ${format(level.total[row])} of source and prefix alone · ` : "";
+    const start = !this.parts.length && result.left_out ? `the start token's share, ${format(level.start[row])}, is left out · ` : "";
+    return `${total}${start}probability ${chance === null ? "–" : chance.toPrecision(2)} · step ${level.steps[row]}`;
   }
 
   chip(text, kind, share, chosen) {

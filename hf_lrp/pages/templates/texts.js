@@ -90,9 +90,9 @@ function shareBar(parts) {
     bar.append(segment);
     const swatch = make("i", "swatch");
     swatch.style.backgroundColor = `rgb(var(--${kind}))`;
-    legend.append(make("span", "key", swatch, name, " ", make("b", "", percent(share))));
+    legend.append(make("span", "key", swatch, name, " ", make("b", "", format(share))));
   }
   bar.setAttribute("role", "img");
-  bar.setAttribute("aria-label", parts.map((part) => `${part.name} ${percent(part.share)}`).join(", "));
+  bar.setAttribute("aria-label", parts.map((part) => `${part.name} ${format(part.share)}`).join(", "));
   return make("div", "shares", bar, legend);
 }
