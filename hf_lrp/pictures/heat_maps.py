@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -21,7 +21,7 @@ from hf_lrp.pictures.panels import Canvas, Place
 
 _NOT_WRITTEN = "#f0f0f0"  # cells of target tokens after the step
 _MARK = "#b0410a"  # rows whose explained token is not the written one
-_MARGIN, _BAR = 0.05, 0.07  # inches: around everything, and the height of the colour bar
+_MARGIN, _BAR = 0.05, 0.09  # inches: around everything, and the height of the colour bar
 _LONGEST_LABEL, _LONGEST_NAME = 16, 34  # characters
 _SMALLEST_NUMBER = 5.0  # points
 _POWER = 0.65  # of shares that colours follow
@@ -29,11 +29,15 @@ _POWER = 0.65  # of shares that colours follow
 
 @dataclass(frozen=True)
 class Block:
-    """Columns that belong together: shares `[T, n]` with n labels; `name` stands below, if there is one."""
+    """Columns that belong together: shares `[T, n]` with n labels; `name` stands below, if there is one.
+
+    ``prefix``: shares of what was written before are orange, others blue, as on pages.
+    """
 
     name: str
     shares: np.ma.MaskedArray
     labels: tuple[str, ...]
+    prefix: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,9 +85,10 @@ def _draw_lines(
     row: float,
     top: float,
     heads: Sequence[float],
-    colors: tuple[Normalize, Colormap],
+    colors: Colors,
     text: dict[str, Any],
 ) -> None:
+    images: dict[str, AxesImage] = {}  # the last one of each colour
     height = len(sheet.rows) * row
     curve_place = (0.0, 0.0)
     for number, (line, head) in enumerate(zip(plan.lines, heads, strict=True)):
@@ -94,6 +99,7 @@ def _draw_lines(
             width = plan.cell * len(sheet.blocks[block].labels)
             axes = canvas.add_axes(left, top, width, height)
             image = _draw_block(axes, sheet.blocks[block], colors, plan, row, text)
+            images[image.get_cmap().name] = image
             if place == 0:
                 _label_rows(axes, sheet, plan.every_row(row), text)
             left += width + GAP
@@ -104,7 +110,7 @@ def _draw_lines(
     width = min(canvas.width - _MARGIN - curve_place[0], 1.3 * plan.curve) - numbers
     curve = canvas.add_axes(*curve_place, width, height)
     _draw_curves(curve, sheet, plan.every_row(row), text)
-    _draw_foot(canvas, curve, image, sheet, top, text)
+    _draw_foot(canvas, curve, list(images.values()), sheet, top, text)
 
 
 def _with_fonts(sheet: Sheet, title: str | None) -> tuple[Sheet, dict[str, Any]]:
@@ -133,14 +139,28 @@ def _corner(sheet: Sheet) -> str:
     return "predicted\n(≠ written)" if any("≠" in row for row in sheet.rows) else "predicted"
 
 
-def _colors(sheet: Sheet, cmap: str | None) -> tuple[Normalize, Colormap]:
+class Colors(NamedTuple):
+    """One scale for all blocks, and the colours of the prefix and of everything else."""
+
+    norm: Normalize
+    others: Colormap
+    prefix: Colormap
+
+    def of(self, block: Block) -> Colormap:
+        """Of one block."""
+        return self.prefix if block.prefix else self.others
+
+
+def _colors(sheet: Sheet, cmap: str | None) -> Colors:
     """A scale that tells small shares apart, up to the largest: with many tokens most shares are small, few large."""
     shares = np.ma.concatenate([block.shares.ravel() for block in sheet.blocks]).compressed()
     limit = float(np.abs(shares).max()) or 1.0
     if shares.min() < 0:
         functions = (partial(_signed_power, power=_POWER), partial(_signed_power, power=1 / _POWER))
-        return FuncNorm(functions, -limit, limit), matplotlib.colormaps[cmap or "PuOr_r"]
-    return PowerNorm(_POWER, 0.0, limit), matplotlib.colormaps[cmap or "Blues"]
+        both = matplotlib.colormaps[cmap or "PuOr_r"]
+        return Colors(FuncNorm(functions, -limit, limit), both, both)
+    others, prefix = (matplotlib.colormaps[cmap or name] for name in ("Blues", "Oranges"))
+    return Colors(PowerNorm(_POWER, 0.0, limit), others, prefix)
 
 
 def _signed_power(shares: np.ndarray, power: float) -> np.ndarray:
@@ -150,14 +170,13 @@ def _signed_power(shares: np.ndarray, power: float) -> np.ndarray:
 def _draw_block(
     axes: Axes,
     block: Block,
-    colors: tuple[Normalize, Colormap],
+    colors: Colors,
     plan: Arrangement,
     row: float,
     text: dict[str, Any],
 ) -> AxesImage:
-    norm, cmap = colors
     steps, columns = block.shares.shape
-    image = axes.imshow(block.shares, norm=norm, cmap=cmap, aspect="auto", interpolation="nearest")
+    image = axes.imshow(block.shares, norm=colors.norm, cmap=colors.of(block), aspect="auto", interpolation="nearest")
     axes.set_facecolor(_NOT_WRITTEN)
     every = plan.every_column
     axes.xaxis.tick_top()
@@ -174,7 +193,7 @@ def _draw_block(
         axes.set_xlabel(block.name, labelpad=2.5, **text)
     size = _number_size(block, plan.cell, row)
     if size >= _SMALLEST_NUMBER:
-        _write_shares(axes, block.shares, colors, size)
+        _write_shares(axes, block, colors, size)
     return image
 
 
@@ -184,11 +203,11 @@ def _number_size(block: Block, cell: float, row: float) -> float:
     return float(min(cell * 72 * 0.82 / (0.6 * characters), row * 72 * 0.62, 6.5))
 
 
-def _write_shares(axes: Axes, shares: np.ma.MaskedArray, colors: tuple[Normalize, Colormap], size: float) -> None:
+def _write_shares(axes: Axes, block: Block, colors: Colors, size: float) -> None:
     """Write each share into its cell, as hundredths without the leading zero."""
-    norm, cmap = colors
-    hidden = np.ma.getmaskarray(shares)
-    for (step, position), share in np.ndenumerate(shares.data):
+    norm, cmap = colors.norm, colors.of(block)
+    hidden = np.ma.getmaskarray(block.shares)
+    for (step, position), share in np.ndenumerate(block.shares.data):
         if hidden[step, position]:
             continue
         dark = np.dot(cmap(norm(share))[:3], (0.2126, 0.7152, 0.0722)) < 0.45
@@ -228,16 +247,23 @@ def _draw_curves(axes: Axes, sheet: Sheet, every: int, text: dict[str, Any]) -> 
     axes.spines[:].set_linewidth(0.5)
 
 
-def _draw_foot(canvas: Canvas, curve: Axes, image: AxesImage, sheet: Sheet, top: float, text: dict[str, Any]) -> None:
-    """The colour scale at the lower right; at its left what the curves are, where there are two."""
+def _draw_foot(
+    canvas: Canvas, curve: Axes, images: list[AxesImage], sheet: Sheet, top: float, text: dict[str, Any]
+) -> None:
+    """The colour scale at the lower right, a bar per colour; at its left what the curves are, where there are two."""
     size = text["fontsize"]
     width = min(1.5, 0.32 * canvas.width)
     left = canvas.width - _MARGIN - width - 0.1
     canvas.write(left + width, top, sheet.scale, ha="right", va="top", **text)
-    axes = canvas.add_axes(left, top + 1.5 * size / 72, width, _BAR)
-    bar = canvas.figure.colorbar(image, cax=axes, orientation="horizontal")
-    bar.outline.set_visible(False)
-    lowest, limit = image.get_clim()
+    for number, image in enumerate(images):
+        height = _BAR / len(images)
+        axes = canvas.add_axes(left, top + 1.5 * size / 72 + number * height, width, height)
+        bar = canvas.figure.colorbar(image, cax=axes, orientation="horizontal")
+        bar.outline.set_visible(False)
+        if number < len(images) - 1:
+            bar.set_ticks([])
+            bar.minorticks_off()
+    lowest, limit = images[0].get_clim()
     assert lowest is not None
     assert limit is not None
     middle = 10.0 ** np.floor(np.log10(0.3 * limit)) * np.array([1, 2, 5])

@@ -76,7 +76,7 @@ def _blocks(c: Contributions, parts: dict[str, _Part], source: np.ndarray, targe
     blocks = [_part_block(name, *part) for name, part in parts.items()]
     blocks.append(Block(f"source {c.level}s", np.ma.masked_array(source), plain_tokens(c.source_tokens)))
     if words:
-        blocks.append(Block(f"prefix {c.level}s", prefix, tuple(words)))
+        blocks.append(Block(f"prefix {c.level}s", prefix, tuple(words), prefix=True))
     return tuple(blocks)
 
 
