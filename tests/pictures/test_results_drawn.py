@@ -40,7 +40,9 @@ def test_the_figure_shows_the_shares_and_the_curve():
     contributions = make_contributions()
     figure = contributions.plot()
     assert draw(figure).startswith(b"\x89PNG")
-    source, prefix, curve, _bar = figure.axes
+    source, prefix, curve, *bars = figure.axes
+    assert len(bars) == 2  # the source's colours and the prefix's
+    assert [axes.images[0].cmap.name for axes in (source, prefix)] == ["Blues", "Oranges"]  # as on pages
     np.testing.assert_array_equal(source.images[0].get_array(), contributions.source.double())
     shown = prefix.images[0].get_array()
     assert np.ma.getmaskarray(shown).tolist() == np.triu(np.ones((6, 6), dtype=bool))[:, :5].tolist()
@@ -183,7 +185,7 @@ def test_drawing_into_a_given_figure():
     upper, lower = figure.subfigures(2, 1)
     assert make_contributions().plot(upper) is upper
     make_contributions(seed=1).plot(lower, title="another")
-    assert len(figure.axes) == 8
+    assert len(figure.axes) == 10
     assert lower.get_suptitle() == "another"
     draw(figure)
 
@@ -251,7 +253,7 @@ def test_drawing_into_given_axes():
     right.plot([1, 2])
     draw(figure)
     assert left.get_title() == "here"
-    source, prefix, curve, _bar = left.child_axes
+    source, prefix, curve, *_bars = left.child_axes
     assert texts(source.yaxis) == ["Le", "chat", "dor", "t", ".", "</s>"]
     inside = left.get_window_extent()
     for axes in (source, prefix, curve):
