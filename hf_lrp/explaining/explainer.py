@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ from hf_lrp.inputs.options import (
     check_options,
     check_prefix_targets,
     check_source_tokens,
+    check_spelling,
     check_use,
     read_method,
     require_evaluation_mode,
@@ -275,6 +277,7 @@ class Explainer:
         if source is None:
             raise TypeError("There is no source to explain: pass it after the tokenizer, or as source=...")
         call = self._read(source, prompt, generate_options)
+        check_spelling(generate_options, call.model, inspect.signature(Explainer.explain).parameters)
         targets = None if target is None else call.read_targets(target)
         if prefix is None:
             prefix = "model" if targets is None else "reference"
@@ -309,6 +312,7 @@ class Explainer:
             check_options(prefix, "top1", "exclude", batch_size, SEED)
         settings = Settings("top1", "exclude", read_method(method, rule))
         read = self._read(sources, prompt, generate_options)
+        check_spelling(generate_options, read.model, inspect.signature(Explainer.explain_prefixes).parameters)
         given = {prefix: None if target is None else read.read_targets(target) for prefix, target in targets.items()}
         generates = None in given.values()
         check_use("model" if generates else "reference", None, generate_options)

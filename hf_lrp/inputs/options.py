@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from transformers import PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel
 
 from hf_lrp.inputs.ids import PREDICT
 from hf_lrp.inputs.memory import require_whole
@@ -77,6 +79,14 @@ def check_prefix_targets(targets: Any) -> None:
     missing = [prefix for prefix, target in targets.items() if target is None and prefix != "model"]
     if missing:
         raise ValueError(f"targets[{missing[0]!r}] is None, but only 'model' can be generated: pass one per source.")
+
+
+def check_spelling(options: Mapping[str, Any], model: PreTrainedModel, names: Iterable[str]) -> None:
+    """Raise a TypeError for what `generate` does not know and what looks like one of these names of arguments."""
+    known = {*GenerationConfig().to_dict(), *inspect.signature(getattr(model, "generate", check_use)).parameters}
+    for option in options.keys() - known:
+        if meant := difflib.get_close_matches(option, names, 1):
+            raise TypeError(f"Unknown arguments: {option}. Did you mean {meant[0]}?")
 
 
 def check_use(prefix: str, pool: Any, generate_options: dict[str, Any]) -> None:

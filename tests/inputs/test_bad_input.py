@@ -59,7 +59,7 @@ BAD_INPUT = {
         ValueError,
         r"brings head_mask, which explain\(\) does not use: remove it",
     ),
-    "labels": (dict(source={"input_ids": [3, 4], "labels": [1]}), ValueError, "Labels are given as target"),
+    "labels": (dict(source={"input_ids": [3, 4], "labels": [1]}), ValueError, "Pass labels as target"),
     "count": (dict(source=SOURCES, target=TARGETS[:2]), ValueError, "a list of 3 sources but a list of 2 targets"),
     "list and text": (dict(source=SOURCES, target="he"), ValueError, "a list of 3 sources but a single target"),
     "too long": (dict(source="the " * 40), ValueError, "source 0 has 42 tokens, but the model has only 32 positions"),
@@ -120,7 +120,13 @@ BAD_INPUT = {
     "negative language": (dict(source="the", target="a", forced_bos_token_id=-1), ValueError, "0 to 39, got -1"),
     "language name": (dict(source="the", forced_bos_token_id="fr"), ValueError, "got 'fr'. tokenizer.convert_tokens"),
     "start id": (dict(source="the", decoder_start_token_id=40), ValueError, "decoder_start_token_id must be"),
-    "typo": (dict(source="the", target="a", progres=True), TypeError, "Unknown arguments: progres"),
+    "typo": (
+        dict(source="the", target="a", progres=True),
+        TypeError,
+        "Unknown arguments: progres. Did you mean progress?",
+    ),
+    "targets": (dict(source="the", targets="a"), TypeError, "Unknown arguments: targets. Did you mean target?"),
+    "unknown": (dict(source="the", target="a", xyz=True), TypeError, "Unknown arguments: xyz. "),
     "several": (dict(source="the", num_return_sequences=2, num_beams=2), ValueError, "num_return_sequences must be 1"),
 }
 

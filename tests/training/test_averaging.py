@@ -203,7 +203,7 @@ class TestBadCheckpoints:
         folder = save(tmp_path / "bad", 1)
         (folder / "model.safetensors").rename(tmp_path / "w.safetensors")
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
-        assert "which is no file of its folder" in self.refused([folder], tmp_path)
+        assert "which is not a file in its folder" in self.refused([folder], tmp_path)
 
     @pytest.mark.parametrize("content", ["{", "[]", "{}", "[" * 100_000])
     def test_a_damaged_index(self, tmp_path, content):
