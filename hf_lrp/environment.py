@@ -22,7 +22,7 @@ def describe_environment() -> dict[str, str]:
         "platform": platform.platform(),
         "processor": f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}",
         "threads": str(torch.get_num_threads()),
-        "devices": ", ".join(_devices()),
+        "devices": ", ".join(_describe_devices()),
         "compiled part": _compiled(),
     }
 
@@ -34,7 +34,7 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _devices() -> list[str]:
+def _describe_devices() -> list[str]:
     names = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
     return ["cpu", *names, *(["mps"] if torch.backends.mps.is_available() else [])]
 

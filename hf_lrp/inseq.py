@@ -86,7 +86,7 @@ class AlphaBetaLRP(FeatureAttribution):
                 room = memory_for_steps(patch.network, len(places), len(ids), model.dtype.itemsize, limit)
                 raw = propagate(patch, source, ids[:-1], _following(ids), slice(0, len(ids) - 1), room)
             width = batch.source_ids.shape[1] if encoded else 0
-            found.append(_spread(raw, places.cpu(), width, written.cpu(), len(target)))
+            found.append(_with_padding(raw, places.cpu(), width, written.cpu(), len(target)))
         return found
 
 
@@ -99,7 +99,7 @@ def _following(ids: Tensor) -> Any:
     return lambda logits: ids[1:].to(logits.device)
 
 
-def _spread(raw: Relevance, source: Tensor, width: int, written: Tensor, length: int) -> Relevance:
+def _with_padding(raw: Relevance, source: Tensor, width: int, written: Tensor, length: int) -> Relevance:
     """The same shares at the places of a padded batch; row p - 1 is the prediction of place p."""
     source_shares, decoder = torch.zeros(length, width), torch.zeros(length, length)
     rows = written[1:] - 1

@@ -13,7 +13,7 @@ from hf_lrp.explaining.explainer import explain
 from hf_lrp.models.configs import generation_config_of, position_limit
 from hf_lrp.models.families import family_of
 from hf_lrp.results.contributions import Contributions
-from hf_lrp.results.written import written_texts
+from hf_lrp.results.target_texts import target_texts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -48,7 +48,7 @@ def answer(question: Question, label: str, models: Models, limits: Limits) -> An
             max_memory=limits.memory,
             **options,
         )
-        return Answer(result, written_texts(tokenizer, [result])[0].strip())
+        return Answer(result, target_texts(tokenizer, [result])[0].strip())
 
 
 def _check_lengths(question: Question, tokenizer: Any, limits: Limits) -> None:

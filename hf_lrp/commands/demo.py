@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from hf_lrp.commands.outputs import Outputs, show
-from hf_lrp.results.written import written_texts
+from hf_lrp.results.target_texts import target_texts
 
 EXAMPLES = """
   hf-lrp demo
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
         model, tokenizer = load_checkpoint()
         results = explain(model, tokenizer, [SENTENCE])
     outputs.write(results)
-    show(results, [SENTENCE], written_texts(tokenizer, results))
+    show(results, [SENTENCE], target_texts(tokenizer, results))
     print(_what_next(page, picture))
 
 

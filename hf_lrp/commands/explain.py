@@ -25,7 +25,7 @@ from hf_lrp.commands.arguments import (
 from hf_lrp.commands.loading import generate_options, load_model, read_device, read_prompt, read_rule
 from hf_lrp.commands.outputs import Outputs, show
 from hf_lrp.data.files import STANDARD_STREAM, read_sentences
-from hf_lrp.results.written import written_texts
+from hf_lrp.results.target_texts import target_texts
 
 if TYPE_CHECKING:
     from hf_lrp.corpus.calibration import Calibration
@@ -169,7 +169,7 @@ def run(args: argparse.Namespace) -> None:
             **generate_options(args),
         )
     given = targets if results[0].prefix == "reference" else None
-    written = given or written_texts(tokenizer, results)
+    written = given or target_texts(tokenizer, results)
     written_as = ContributionsList(c.merge_subwords() for c in results) if args.words else results
     outputs.write(written_as, on_page=results, calibration=calibration)
     if not outputs.to_standard_output:

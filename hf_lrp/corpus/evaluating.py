@@ -25,12 +25,12 @@ from hf_lrp.corpus.processes import (
     share_out,
     this_process,
 )
-from hf_lrp.corpus.round_trip import warn_if_lost
 from hf_lrp.corpus.run import Run
 from hf_lrp.corpus.selection import Lengths, Pair, Request, Selection, describe_corpus, select_pairs
 from hf_lrp.corpus.settings import describe_settings, find_differences
 from hf_lrp.corpus.shards import Stored, find_shard, write_shard
 from hf_lrp.corpus.summarizing import summarize
+from hf_lrp.corpus.tokenizer_check import warn_of_other_splits
 from hf_lrp.data.files import remove_leftovers, write_atomically
 from hf_lrp.data.json_files import write_json
 from hf_lrp.data.locks import one_writer
@@ -246,7 +246,7 @@ def _finish(folder: Path, task: _Task, shards: int, digest: str) -> None:
     if "model" in metrics:
         written = [row.target_ids.tolist() for row in run.rows("model")]
         metrics["model"]["kept"] = sum(map(task.keeps, written)) / len(written)
-        warn_if_lost(metrics["model"]["kept"])
+        warn_of_other_splits(metrics["model"]["kept"])
     write_json(folder / "metrics.json", metrics)
     checksums = {"metrics": {"sha256": sha256_of(folder / "metrics.json")}, "shards": found}
     write_json(folder / "manifest.json", _require_own(folder, digest) | checksums)

@@ -18,6 +18,7 @@ from hf_lrp.corpus.summarizing import quantities_of
 from hf_lrp.results.intervals import Estimate, bootstrap_mean
 from hf_lrp.results.quantities import (
     QUANTITIES,
+    defined_mean,
     kl_divergence,
     mean_over_steps,
     source_use,
@@ -203,9 +204,7 @@ def paired_change(earlier: Table, later: Table, quantity: str) -> tuple[Estimate
     rows, later_rows = _align(earlier, later)
     changes = np.abs(later.values[quantity][later_rows] - earlier.values[quantity][rows])
     counted = changes if earlier.relative else changes[:, 1:]
-    counts = (~np.isnan(counted)).sum(axis=1)
-    means = np.divide(np.nansum(counted, axis=1), counts, out=np.full(len(changes), np.nan), where=counts > 0)
-    return bootstrap_mean(changes), bootstrap_mean(means)
+    return bootstrap_mean(changes), bootstrap_mean(defined_mean(counted))
 
 
 def _align(table: Table, other: Table) -> tuple[np.ndarray, np.ndarray]:

@@ -49,7 +49,8 @@ def charts_of_run(run: MeasuredRun) -> list[Chart]:
             Chart(
                 "4-prefix-types",
                 "Contribution of source (a) and entropy of source contributions (b) with prefixes of "
-                f"different types. {run.label}, {run.run.number} sentences.{_on_names(run.endings)} {bands}",
+                f"different types. {run.label}, {run.run.number} sentences.{_say_whose_end_is_named(run.endings)} "
+                f"{bands}",
                 tuple(
                     _panel(quantity, list(run.tables.items()), list(run.endings.values()))
                     for quantity in ("source_total", "source_entropy")
@@ -187,7 +188,7 @@ def _common_names(endings: Sequence[Endings]) -> tuple[tuple[float, str], ...]:
     return tuple((float(position), token) for position, token in sorted(common))
 
 
-def _on_names(endings: Mapping[str, Endings]) -> str:
+def _say_whose_end_is_named(endings: Mapping[str, Endings]) -> str:
     """For a caption: which prefixes a named position does not belong to, since they are of all lengths."""
     others = [prefix for prefix, ending in endings.items() if not ending.target]
     if not others or len(others) == len(endings):

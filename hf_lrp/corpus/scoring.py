@@ -14,8 +14,8 @@ from tqdm.auto import tqdm
 from hf_lrp.corpus.calibration import load_or_calibrate
 from hf_lrp.corpus.journal import Journal
 from hf_lrp.corpus.own_translations import CHUNK, OwnTranslations, load_or_measure, require_own
-from hf_lrp.corpus.round_trip import warn_if_lost
 from hf_lrp.corpus.support import Measures, Support, Words, measure_pairs, read_others
+from hf_lrp.corpus.tokenizer_check import warn_of_other_splits
 from hf_lrp.data.files import prepare_destination, write_atomically
 from hf_lrp.data.json_files import json_bytes
 from hf_lrp.data.locks import one_writer
@@ -204,7 +204,7 @@ def score_corpus(
             if source_share:
                 saved = _beside(out, "source-share.json")
                 load_or_calibrate(model, tokenizer, chosen, saved, progress, read, **generate_options)
-        warn_if_lost(own.kept)
+        warn_of_other_splits(own.kept)
         explainer = Explainer(model, tokenizer) if source_share else None
         journal = _score_all(reader, pairs, own, rarity, read, explainer, beside[2], progress)
         if page is not None:

@@ -17,7 +17,7 @@ _WORTH_A_PROCESS = 10_000  # rows
 
 def map_table(pairs: Dataset, function: Any, features: Any, name: str, workers: int | None) -> Dataset:
     """`pairs.map`, in several processes; found in the cache by `name`, as tokenizers do not always hash alike."""
-    workers = workers or min(_cores(), 1 + len(pairs) // _WORTH_A_PROCESS)
+    workers = workers or min(_available_cores(), 1 + len(pairs) // _WORTH_A_PROCESS)
     with _one_thread_each(workers):
         return pairs.map(
             function,
@@ -29,7 +29,7 @@ def map_table(pairs: Dataset, function: Any, features: Any, name: str, workers: 
         )
 
 
-def _cores() -> int:
+def _available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -14,6 +14,7 @@ import numpy as np
 
 from hf_lrp.models.words import looks_special
 from hf_lrp.results.intervals import student_quantile
+from hf_lrp.results.quantities import defined_mean
 
 UNUSUAL = -2.0  # standard deviations from what is usual: words below it are flagged
 _SEEN = 0.0005  # a difference that three decimals show
@@ -66,8 +67,7 @@ def usual_z(total: np.ndarray, mean: np.ndarray, deviation: np.ndarray, words: S
 def by_word(values: np.ndarray, words: Sequence[int]) -> np.ndarray:
     """The mean over each word's pieces, `[W]` for `[T]`, without nan; nan where nothing else is there."""
     numbers = np.asarray(words)
-    pieces = (values[(numbers == word) & ~np.isnan(values)] for word in dict.fromkeys(numbers.tolist()))
-    return np.array([part.mean() if len(part) else math.nan for part in pieces])
+    return np.array([float(defined_mean(values[numbers == word])) for word in dict.fromkeys(numbers.tolist())])
 
 
 def is_unusual(z: np.ndarray, texts: Sequence[str]) -> np.ndarray:

@@ -11,7 +11,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, FuncNorm, Normalize, PowerNorm
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from hf_lrp.pictures.arrangement import GAP, Arrangement, arrange, fitting_width
@@ -53,7 +53,7 @@ class Sheet:
     scale: str
 
 
-def draw_sheet(sheet: Sheet, place: Place) -> Figure | SubFigure:
+def draw_sheet(sheet: Sheet, place: Place) -> Figure:
     """Draw the blocks side by side or, where labels would get too small, below each other."""
     sheet, text = _with_fonts(sheet, place.title)
     canvas = place.open()

@@ -1,4 +1,4 @@
-"""Where pictures are drawn: a new figure that notebooks show, a given figure or sub-figure, or given axes."""
+"""Places for pictures: a new figure that notebooks show, or given axes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Transform
 
@@ -29,7 +29,6 @@ class NotebookFigure(Figure):
 class Place:
     """Where to draw, and what the caller wants about it: the options of `Plotted.plot`."""
 
-    figure: Figure | SubFigure | None = None
     ax: Axes | None = None
     figsize: tuple[float, float] | None = None
     width: float | None = None
@@ -37,27 +36,27 @@ class Place:
     title: str | None = None
 
     def __post_init__(self) -> None:
-        if sum(given is not None for given in (self.figure, self.ax, self.figsize, self.width)) > 1:
-            raise ValueError("Give one of figure, ax, figsize and width: a given figure has its size already.")
+        if sum(given is not None for given in (self.ax, self.figsize, self.width)) > 1:
+            raise ValueError("Give one of ax, figsize and width: given axes have their size already.")
         if self.width is not None and not 0 < self.width < 1000:
             raise ValueError(f"width is in inches, and a column of a paper has 3.3; got {self.width}.")
 
     @property
     def is_new(self) -> bool:
         """Whether a figure is made for the picture, so that its height can be what fits."""
-        return self.figure is None and self.ax is None and self.figsize is None
+        return self.ax is None and self.figsize is None
 
     def open(self) -> Canvas:
         """The canvas; a new figure has yet to get its size, unless one is wanted."""
         if self.ax is not None:
             return Canvas(self.ax)
-        return Canvas(self.figure or NotebookFigure(figsize=self.figsize or (self.width or 1.0, 1.0)))
+        return Canvas(NotebookFigure(figsize=self.figsize or (self.width or 1.0, 1.0)))
 
 
 class Canvas:
-    """A figure, a sub-figure or axes, on which places are given in inches from the upper left corner."""
+    """A figure or axes, on which places are given in inches from the upper left corner."""
 
-    def __init__(self, on: Figure | SubFigure | Axes) -> None:
+    def __init__(self, on: Figure | Axes) -> None:
         self.on = on
         self._title: Text | None = None
         if isinstance(on, Axes):
@@ -65,8 +64,8 @@ class Canvas:
         self.measure()
 
     @property
-    def figure(self) -> Figure | SubFigure:
-        """What the caller gets: the figure or sub-figure; of axes, the whole figure."""
+    def figure(self) -> Figure:
+        """The figure that the caller gets; of axes, the whole figure."""
         return self._root if isinstance(self.on, Axes) else self.on
 
     def measure(self) -> None:
@@ -117,7 +116,7 @@ class Canvas:
     @property
     def transform(self) -> Transform:
         """From fractions of the canvas to the screen."""
-        return self.on.transAxes if isinstance(self.on, Axes) else self.on.transSubfigure
+        return self.on.transAxes if isinstance(self.on, Axes) else self.on.transFigure
 
     def widest(self, texts: Iterable[str], **look: Any) -> float:
         """The width in inches of the widest of some texts."""

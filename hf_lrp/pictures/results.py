@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 
 from hf_lrp.data.naming import short_name
 from hf_lrp.data.visible import visible
@@ -24,7 +24,7 @@ _LONGEST_SPAN = 8  # tokens; longer parts of a prompt are one column with their 
 _Part = tuple[tuple[str, ...], np.ndarray]  # n labels and shares [T, n] of a part of the prompt
 
 
-def plot_contributions(contributions: Contributions, place: Place) -> Figure | SubFigure:
+def plot_contributions(contributions: Contributions, place: Place) -> Figure:
     """Draw `Contributions`: rows are steps, labelled with the predicted token.
 
     Columns are source tokens, prefix tokens that some step knows, and what else has a share: parts of a prompt, or the
@@ -46,7 +46,7 @@ def plot_contributions(contributions: Contributions, place: Place) -> Figure | S
     return draw_sheet(sheet, place)
 
 
-def plot_difference(comparison: Comparison, place: Place) -> Figure | SubFigure:
+def plot_difference(comparison: Comparison, place: Place) -> Figure:
     """Draw second - first, share by share, of two results with the same target; else as `plot_contributions`.
 
     Parts of a prompt that both have are compared token by token, or by their totals where their tokens differ.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from hf_lrp.models.words import plain_tokens
@@ -27,7 +27,7 @@ _LEFT, _RIGHT, _BOTTOM, _MARGIN = 0.42, 0.1, 0.36, 0.05  # inches around axes
 _LONGEST_NAME = 34  # characters
 
 
-def plot_mean_curve(results: ContributionsList, place: Place) -> Figure | SubFigure:
+def plot_mean_curve(results: ContributionsList, place: Place) -> Figure:
     """R_t(source) of every sentence, and the mean over sentences with its interval, from step 2 on."""
     means = results.mean()
     overall = means.overall["source_total"]
@@ -49,7 +49,7 @@ def plot_mean_curve(results: ContributionsList, place: Place) -> Figure | SubFig
     return canvas.figure
 
 
-def plot_side_by_side(comparison: Comparison, place: Place) -> Figure | SubFigure:
+def plot_side_by_side(comparison: Comparison, place: Place) -> Figure:
     """Two results whose steps do not match: source(k) -> target of both, and both curves of R_t(source)."""
     both = (comparison.first, comparison.second)
     names = [name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…" for name in comparison.names]

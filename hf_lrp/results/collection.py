@@ -15,7 +15,7 @@ from hf_lrp.results.plotted import Plotted
 from hf_lrp.results.quantities import AVERAGED, mean_over_steps
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
     from pandas import DataFrame
     from torch import Tensor
 
@@ -106,7 +106,7 @@ class ContributionsList(list["Contributions"], Plotted, Paged):
         means = [(c.mean()["source_total"], i) for i, c in enumerate(self)]
         return ContributionsList(self[i] for _, i in sorted(pair for pair in means if not math.isnan(pair[0]))[:n])
 
-    def _draw(self, place: Place) -> Figure | SubFigure:
+    def _draw(self, place: Place) -> Figure:
         from hf_lrp.pictures.source_curves import plot_mean_curve
 
         self._require_some()

@@ -14,7 +14,7 @@ from hf_lrp.results.plotted import Plotted
 from hf_lrp.results.quantities import AVERAGED
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
     from pandas import DataFrame
     from torch import Tensor
 
@@ -128,7 +128,7 @@ class Comparison(Plotted, Paged):
             columns[f"{name}_difference"] = (second - first).tolist()
         return import_pandas().DataFrame(columns)
 
-    def _draw(self, place: Place) -> Figure | SubFigure:
+    def _draw(self, place: Place) -> Figure:
         if not self.same_target:
             from hf_lrp.pictures.source_curves import plot_side_by_side
 

@@ -25,7 +25,7 @@ from hf_lrp.results.steps import Step
 from hf_lrp.results.used_method import UsedMethod
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
     from pandas import DataFrame
 
     from hf_lrp.pictures.panels import Place
@@ -408,7 +408,7 @@ class Contributions(Plotted, Paged):
 
     # ---- views
 
-    def _draw(self, place: Place) -> Figure | SubFigure:
+    def _draw(self, place: Place) -> Figure:
         from hf_lrp.pictures.results import plot_contributions
 
         return plot_contributions(self, place)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
 
     from hf_lrp.pictures.panels import Place
 
@@ -24,13 +24,7 @@ class PlotOptions(TypedDict, total=False):
 class Plotted:
     """A result with a picture; what is drawn is the subclass's `_draw`."""
 
-    @overload
-    def plot(self, figure: Figure | None = None, **options: Unpack[PlotOptions]) -> Figure: ...
-
-    @overload
-    def plot(self, figure: SubFigure, **options: Unpack[PlotOptions]) -> SubFigure: ...
-
-    def plot(self, figure: Figure | SubFigure | None = None, **options: Unpack[PlotOptions]) -> Figure | SubFigure:
+    def plot(self, **options: Unpack[PlotOptions]) -> Figure:
         """A picture for papers and notebooks, as a matplotlib figure.
 
         One result: a heat map of the shares of source, prefix and, where there are any, of the other parts of a
@@ -39,8 +33,7 @@ class Plotted:
         with their mean. Steps at which the explained token is not the written one are labelled `explained ≠ written`.
 
         Args:
-            figure: an empty matplotlib figure or sub-figure to draw into; by default a new one.
-            ax: axes to draw into instead, such as one of `plt.subplots`; their figure is returned.
+            ax: axes to draw into instead of a new figure, such as one of `plt.subplots`; their figure is returned.
             width: of the new figure in inches; the height follows. 3.3 is a column of a two-column page, 6.9 the page,
                 which is also the most that is taken by default.
             figsize: width and height of the new figure in inches.
@@ -50,7 +43,7 @@ class Plotted:
         """
         from hf_lrp.pictures.panels import Place
 
-        return self._draw(Place(figure, **options))
+        return self._draw(Place(**options))
 
-    def _draw(self, place: Place) -> Figure | SubFigure:
+    def _draw(self, place: Place) -> Figure:
         raise NotImplementedError

@@ -101,9 +101,15 @@ def mean_over_steps(values: Shares, steps: Sequence[int] | None = None) -> float
     `steps`: the numbers of the steps, if they are not 1 to T.
     """
     exact = _exact(values)
-    later = exact[1:] if steps is None else exact[np.asarray(steps) > 1]
-    defined = later[~np.isnan(later)]
-    return float(defined.mean()) if len(defined) else float("nan")
+    return float(defined_mean(exact[1:] if steps is None else exact[np.asarray(steps) > 1]))
+
+
+def defined_mean(values: np.ndarray) -> np.ndarray:
+    """Means `[...]` of `[..., n]` over what is defined, which is not nan; nan where nothing is."""
+    defined = ~np.isnan(values)
+    counts = defined.sum(axis=-1)
+    totals = np.where(defined, values, 0.0).sum(axis=-1)
+    return np.divide(totals, counts, out=np.full(np.shape(counts), np.nan), where=counts > 0)
 
 
 def describe_mean(source_total: float) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel, TrainerCallback
 
@@ -18,6 +18,7 @@ from hf_lrp.explaining.explainer import explain
 from hf_lrp.models.adapters import merge_adapters
 from hf_lrp.results.contributions import Contributions
 from hf_lrp.results.prefix_types import PREFIXES, PrefixName
+from hf_lrp.results.quantities import defined_mean
 from hf_lrp.training.minimum_risk.candidates import evaluating
 from hf_lrp.training.sharding import require_whole_parameters
 
@@ -128,5 +129,5 @@ def _without_autocast(model: PreTrainedModel) -> Iterator[None]:
 
 def _means(results: Sequence[Contributions], quantities: Sequence[str]) -> dict[str, float]:
     means = [c.mean() for c in results]
-    defined = {name: [mean[name] for mean in means if not math.isnan(mean[name])] for name in quantities}
-    return {name: statistics.fmean(values) for name, values in defined.items() if values}
+    found = {name: float(defined_mean(np.array([mean[name] for mean in means]))) for name in quantities}
+    return {name: value for name, value in found.items() if not math.isnan(value)}

@@ -130,16 +130,16 @@ def sentence_seeds(examples: Tensor, *, seed: int, epoch: int, side: Literal["so
     """A seed for one side of each sentence, [batch], from the numbers of the examples, [batch] int64."""
     state = torch.zeros((), dtype=torch.int64, device=examples.device)
     for value in (seed, epoch, ("source", "target").index(side)):
-        state = _mix((state + _signed(_INCREMENT)) ^ _signed(value))
-    return _mix((state + _signed(_INCREMENT)) ^ examples)
+        state = mixed((state + _signed(_INCREMENT)) ^ _signed(value))
+    return mixed((state + _signed(_INCREMENT)) ^ examples)
 
 
 def _draw(seeds: Tensor, counters: Tensor) -> Tensor:
     """Uniform integers below 2^53, [batch, length], from seeds [batch] and counters [batch, length]."""
-    return _shift(_mix(seeds[:, None] + counters * _signed(_INCREMENT)), 64 - _PRECISION)
+    return _shift(mixed(seeds[:, None] + counters * _signed(_INCREMENT)), 64 - _PRECISION)
 
 
-def _mix(state: Tensor) -> Tensor:
+def mixed(state: Tensor) -> Tensor:
     """The output function of SplitMix64 (Steele, Lea & Flood 2014), in 64-bit integers that wrap around."""
     for distance, factor in zip((30, 27), _FACTORS, strict=True):
         state = (state ^ _shift(state, distance)) * _signed(factor)

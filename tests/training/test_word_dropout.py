@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hf_lrp.training.batching import collate
-from hf_lrp.training.word_dropout import WordDropout, _mix, sentence_seeds
+from hf_lrp.training.word_dropout import WordDropout, mixed, sentence_seeds
 
 PAD, EOS, UNK = 0, 1, 2
 SPARED = frozenset({PAD, EOS, UNK})
@@ -153,7 +153,7 @@ class TestRepeatability:
 
     def test_the_mixing_function_is_that_of_splitmix64(self):
         states = torch.tensor([0x9E3779B97F4A7C15 - 2**64])
-        assert _mix(states).item() % 2**64 == 0xE220A8397B1DCDAF
+        assert mixed(states).item() % 2**64 == 0xE220A8397B1DCDAF
 
 
 class TestTargetSide:

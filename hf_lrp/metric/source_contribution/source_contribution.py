@@ -96,8 +96,6 @@ class SourceContribution(evaluate.Metric):
 
 def _mean(curves: list[Any]) -> float:
     """The mean over sentences of the means over steps; nan if nothing is defined, as for one-token translations."""
-    from hf_lrp.results.quantities import mean_over_steps
+    from hf_lrp.results.quantities import defined_mean, mean_over_steps
 
-    means = np.array([mean_over_steps(curve) for curve in curves])
-    defined = means[~np.isnan(means)]
-    return float(defined.mean()) if len(defined) else float("nan")
+    return float(defined_mean(np.array([mean_over_steps(curve) for curve in curves])))

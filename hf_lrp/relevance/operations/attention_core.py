@@ -100,7 +100,7 @@ def attention(
     if may_hold(dead):
 
         def by_weight() -> list[Tensor]:
-            values = _spread(weights, relevance.abs(), own_step)
+            values = _send_to_keys(weights, relevance.abs(), own_step)
             return [torch.zeros_like(by_step), torch.zeros_like(to_key), values]
 
         conserve(rule, [by_step, to_key, to_value], total.sum(0, keepdim=True), (0, 1, 3), by_weight)
@@ -127,7 +127,7 @@ def _to_values(rule: Rule, core: Core, relevance: Tensor) -> tuple[Tensor, Tenso
     for part in rule.parts:
         phi = part.phi(core.value)
         share = part.divide(relevance, core.weights @ phi, output)
-        to_value = add(to_value, _spread(core.weights, share, core.own_step) * phi.unsqueeze(2))
+        to_value = add(to_value, _send_to_keys(core.weights, share, core.own_step) * phi.unsqueeze(2))
     assert to_value is not None
     to_query = relevance.new_zeros(*relevance.shape[:3], core.query.shape[-1])
     return to_query, to_value.new_zeros(*to_value.shape[:3], core.query.shape[-1]), to_value
@@ -181,7 +181,7 @@ def _expand(rule: Rule, core: Core, relevance: Tensor) -> tuple[Tensor, Tensor, 
         share = part.divide(relevance, total, None)
         to_query = add(to_query, share @ phi_query)
         to_key = add(to_key, _by_key(share @ rising, along, own_step) + _by_key(share @ falling, against, own_step))
-        to_value = add(to_value, _spread(weights, share, own_step) * phi_value.unsqueeze(2))
+        to_value = add(to_value, _send_to_keys(weights, share, own_step) * phi_value.unsqueeze(2))
     assert to_query is not None
     assert to_key is not None
     assert to_value is not None
@@ -203,7 +203,7 @@ def _by_key(routed: Tensor, product: Tensor, own_step: bool) -> Tensor:
     return routed.permute(0, 3, 1, 2) * product if own_step else routed.permute(0, 3, 2, 1) @ product
 
 
-def _spread(weights: Tensor, relevance: Tensor, own_step: bool) -> Tensor:
+def _send_to_keys(weights: Tensor, relevance: Tensor, own_step: bool) -> Tensor:
     """What keys receive if queries send by attention weight: [heads, q, steps, d] -> [heads, k, steps, d]."""
     if own_step:
         return weights.transpose(1, 2).unsqueeze(-1) * relevance.transpose(1, 2)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hf_lrp.results.quantities import defined_mean
+
 USE = "source_use"  # source(k) -> target, beside the quantities by target step
 
 
@@ -51,10 +53,7 @@ def places(values: np.ndarray, first: int, spared: int) -> np.ndarray:
 
 def mean_where(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """`[...]`, means of `[..., steps]` over chosen steps where they are defined; nan without any."""
-    counted = chosen & np.isfinite(values)
-    counts = counted.sum(axis=-1)
-    totals = np.where(counted, values, 0.0).sum(axis=-1)
-    return np.divide(totals, counts, out=np.full(totals.shape, np.nan), where=counts > 0)
+    return defined_mean(np.where(chosen, values, np.nan))
 
 
 def thirds(values: np.ndarray, first: int, spared: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ from hf_lrp.data.warning import warn
 _FEW = 0.5  # of a model's translations
 
 
-def warn_if_lost(kept: float) -> None:
+def warn_of_other_splits(kept: float) -> None:
     """Warn where only a few translations come back, given their share."""
     if kept < _FEW:
         warn(

@@ -1,4 +1,4 @@
-"""What was written, as text."""
+"""Texts of target sentences."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ if TYPE_CHECKING:
     from hf_lrp.results.contributions import Contributions
 
 
-def written_texts(tokenizer: PreTrainedTokenizerBase, results: Sequence[Contributions]) -> list[str]:
+def target_texts(tokenizer: PreTrainedTokenizerBase, results: Sequence[Contributions]) -> list[str]:
     """The target sentences as text; only tokens have them, words (`merge_subwords`) do not."""
     return [str(tokenizer.decode(c.target_ids.tolist(), skip_special_tokens=True)) for c in results]
