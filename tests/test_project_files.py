@@ -97,3 +97,18 @@ def test_messages_on_the_page_of_errors_are_those_of_the_code() -> None:
     parts = {part.strip() for message in messages for part in message.split("…") if part.strip()}
     assert len(messages) > 40
     assert {part for part in parts if part not in code} == set()
+
+
+def test_contributing_names_what_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:hf_lrp|tests|recipes|docs)/[\w./]+)`", text))
+    assert len(named) >= 40
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_tests_import_no_private_names() -> None:
+    found = []
+    for path in ROOT.glob("tests/**/*.py"):
+        for names in re.findall(r"^from hf_lrp[\w.]* import (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE):
+            found += [f"{path.name}: {name}" for name in re.split(r"[\s,(]+", names) if name.startswith("_")]
+    assert [name for name in found if not name.endswith("__version__")] == []

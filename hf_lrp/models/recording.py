@@ -1,4 +1,4 @@
-"""What a model's modules saw in a forward pass, and whether it is what their description assumes.
+"""Tape and counterparts: what a model's modules saw in a forward pass, and whether it is what is assumed.
 
 For a while, modules are exchanged for counterparts: subclasses of their own classes, which compute what these compute,
 and while a `Tape` is recording also note what went in and came out. Nothing is stored on the modules themselves.
@@ -24,7 +24,7 @@ class UnknownStructure(RuntimeError):
 
 
 class Tape:
-    """What the counterparts of one model saw in one forward pass over one sentence pair."""
+    """A tape: what the counterparts of one model saw in one forward pass over one sentence pair."""
 
     def __init__(self) -> None:
         self._seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}

@@ -6,7 +6,8 @@ Let ``z_ij`` be what input i adds to output j. A rule sends
 
 with one or two *parts*. ``phi`` keeps positive contributions and scales negative ones by a slope, so that one formula
 covers the αβ-rule (Bach et al. 2015; Binder et al. 2016; Voita et al. 2021, eq. 3), LRP-ε and LRP-γ
-(Montavon et al. 2019). What ``z_ij`` is for each operation stands in `hf_lrp.relevance.operations`.
+(Montavon et al. 2019); `docs/bibliography.md` has their titles. What ``z_ij`` is for each operation stands in
+`hf_lrp.relevance.operations`.
 
 An output whose contributions all have the wrong sign has nowhere to send its relevance. The total is kept by
 `conserve`.

@@ -1,4 +1,4 @@
-"""Which part of a sequence carries relevance, and for which predictions."""
+"""Windows: which part of a sequence carries relevance, and for which steps (words: `docs/glossary.md`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Window:
-    """Which positions carry relevance, for which steps: its tensors are [positions, steps, d].
+    """Positions that carry relevance, and for which steps: tensors are [positions, steps, d].
 
     A decoder is causal: a prediction at one position sends nothing to later ones, and in the top layer only to its
     own. All steps go back together, so early positions carry many steps, late ones few.

@@ -31,7 +31,7 @@ def stored(row: Row) -> Stored:
     }
     c = Contributions(
         **{name: torch.from_numpy(np.array(getattr(row, name))) for name in names},
-        **{f"{side}_ids": torch.from_numpy(getattr(row, f"{side}_ids")).long() for side in SIDES},
+        **{f"{side}_ids": torch.tensor(getattr(row, f"{side}_ids")).long() for side in SIDES},
         **{name: getattr(row, name) for name in ("source_tokens", "target_tokens", "predicted_tokens", "prefix")},
         **words,
         logits=torch.arange(len(row.start), dtype=torch.float32),
