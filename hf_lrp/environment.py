@@ -1,4 +1,4 @@
-"""What hf_lrp runs on: versions, devices, threads, and whether its compiled part is in use."""
+"""Environment that hf_lrp runs on: versions, devices, threads, and whether its compiled part is in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a visitor asks, and how much of it is allowed."""
+"""Questions of visitors, and how much of it is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of answers: a page in a frame, messages, and files to download."""
+"""Views of answers: a page in a frame, messages, and files to download."""
 
 from __future__ import annotations
 

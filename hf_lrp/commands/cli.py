@@ -156,7 +156,7 @@ def _print_warning(message: Warning | str, *_: Any) -> None:
 
 
 def _describe(error: Exception) -> str:
-    """What went wrong, in one line."""
+    """The error in one line."""
     text = in_one_line(error)
     if ran_out_of_memory(error):
         return "out of memory; give less with --max-memory, for example --max-memory 1GB, or shorter sentences"

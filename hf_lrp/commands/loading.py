@@ -1,4 +1,4 @@
-"""What the arguments of commands name: models, devices, rules, pairs."""
+"""Loading what arguments of commands name: models, devices, rules, pairs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def generate_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def evaluation_options(args: argparse.Namespace) -> dict[str, Any]:
-    """What `evaluate` and `evaluate_timeline` are told alike."""
+    """Options of both `evaluate` and `evaluate_timeline`."""
     names = ("lengths", "number", "longest", "seed", "max_memory")
     given = {name: getattr(args, name) for name in names}
     shown = {"prompt": read_prompt(args), "rule": read_rule(args), "progress": sys.stderr.isatty()}

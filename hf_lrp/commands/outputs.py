@@ -1,4 +1,4 @@
-"""What the commands show in the terminal and write to files."""
+"""Outputs of commands: what they show in the terminal and write to files."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ LAST = 6  # source tokens counted from the end
 
 @dataclass(frozen=True, eq=False)
 class Endings:
-    """What the first and the last positions hold, for one prefix type.
+    """Tokens at the first and the last positions, for one prefix type.
 
     Attributes:
         source: by position from 1 on, the token that all sources have there; of the first and the last position, and

@@ -265,7 +265,7 @@ def _wait_for_end(folder: Path, digest: str) -> None:
 
 
 class _Task(NamedTuple):
-    """What is computed for each sentence."""
+    """The task: what is computed for each sentence."""
 
     explainer: Explainer
     kind: Kind

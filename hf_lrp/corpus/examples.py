@@ -18,7 +18,7 @@ NUMBER = 10  # of examples
 
 
 class Examples(NamedTuple):
-    """What to look at: results or pairs of them, the numbers of their sentences from 1, and how they were chosen."""
+    """Examples: results or pairs of them, the numbers of their sentences from 1, and how they were chosen."""
 
     entries: list[Contributions | Comparison]
     numbers: list[int]

@@ -32,7 +32,7 @@ _LONGEST_NAME = 80  # characters of a folder's
 
 
 class Given(NamedTuple):
-    """What folders hold, in order; timelines by folder."""
+    """Runs that folders hold, in order; timelines by folder."""
 
     runs: list[MeasuredRun]
     timelines: dict[Path, Timeline]

@@ -1,4 +1,4 @@
-"""What the figures of one run and of several runs show, by position."""
+"""Charts of one run and of several runs: what their figures show, by position."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _difference_panel(quantity: str, tables: Sequence[tuple[str, Table]], ending
 
 
 def position_label(relative: bool) -> str:
-    """What the axis of target positions is called."""
+    """Label of the axis of target positions."""
     return "relative target position" if relative else "target token position"
 
 

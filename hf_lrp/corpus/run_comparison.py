@@ -199,14 +199,14 @@ def shared_prefixes(runs: Sequence[MeasuredRun]) -> list[str]:
 
 
 def _quantities(prefix: str, tables: Sequence[Table]) -> list[str]:
-    """What is compared, as far as all tables have it: accuracy only where the prefix is the correct translation."""
+    """Quantities that are compared: those of all tables, accuracy only where the prefix is the correct translation."""
     names = [name for name in tables[0].values if all(name in table.values for table in tables)]
     own = [name for name, quantity in QUANTITIES.items() if quantity.of_references and prefix != "reference"]
     return [name for name in names if name not in own]
 
 
 def in_words(quantity: str) -> str:
-    """What a quantity is called: the paper's words, or the share of a part of a prompt."""
+    """Title of a quantity: the paper's words, or the share of a part of a prompt."""
     return QUANTITIES[quantity].title if quantity in QUANTITIES else quantity
 
 

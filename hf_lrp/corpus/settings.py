@@ -1,4 +1,4 @@
-"""What results depend on: as the manifest tells it, and compared with a run that is continued."""
+"""Settings that results depend on: as the manifest tells it, and compared with a run that is continued."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _without_origin(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know: a config as its entries, other objects by their type."""
+    """Plain values of what JSON does not know: a config as its entries, other objects by their type."""
     if hasattr(value, "to_diff_dict"):
         return value.to_diff_dict()
     return value.tolist() if hasattr(value, "tolist") else type(value).__name__

@@ -24,7 +24,7 @@ def quantities_of(row: Row) -> dict[str, np.ndarray]:
 
 
 def share_of(part: str) -> str:
-    """What the raw share of a part of a prompt is called, where quantities are."""
+    """Name of the raw share of a part of a prompt, among quantities."""
     return f"{_SHARE}{part}"
 
 

@@ -45,7 +45,7 @@ Measured: TypeAlias = tuple[Estimate, Estimate]  # overall and by position
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """What was measured of K checkpoints on the same sentences, with bootstrap intervals.
+    """A timeline: what was measured of K checkpoints on the same sentences, with bootstrap intervals.
 
     Quantities are those of a run (`Table.values`); ``divergence``, KL(last || checkpoint) of the token influence
     distributions; and ``change of <quantity>`` since the checkpoint before: means over sentences of |difference|, for

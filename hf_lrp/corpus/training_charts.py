@@ -1,4 +1,4 @@
-"""What the figures of a training run show: quantities over its checkpoints, overall and by position."""
+"""Charts of a training run: quantities over its checkpoints, overall and by position."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def parse_json(content: str | bytes) -> Any:
-    """What a JSON text says.
+    """Content of a JSON text.
 
     Raises:
         ValueError: it is no JSON, is nested too deeply, or has a number that no float or array holds.

@@ -1,4 +1,4 @@
-"""What readers call a model: a Hub id as it is, of a folder only what tells it from others."""
+"""Names of models for readers: a Hub id as it is, of a folder only what tells it from others."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Choice = Callable[[Tensor], Tensor]  # from logits [T, V] to the ids that are ex
 
 
 class Settings(NamedTuple):
-    """What is explained of each prediction, and how."""
+    """Settings: what is explained of each prediction, and how."""
 
     predict: Any
     start_token: str
@@ -39,7 +39,7 @@ class Settings(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What one source is explained with: the prefix, the choice of ids, and the steps by index; None: all of them.
+    """A case of one source: the prefix, the choice of ids, and the steps by index; None: all of them.
 
     partings: by step the two words that are compared, where words are.
     """
@@ -65,7 +65,7 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True)
 class Call:
-    """What a call of `explain` has read: the model, its tokens, the sources, and options for `generate`.
+    """A call of `explain` as it was read: the model, its tokens, the sources, and options for `generate`.
 
     network, max_memory: known once the model is as it is explained.
     """
@@ -92,7 +92,7 @@ class Call:
         return targets
 
     def generate(self, batch_size: int | None, progress: bool, seed: int) -> list[Prefix]:
-        """What the model translates each source to."""
+        """The model's translation of each source."""
         require_generate(self.model)
         beams = self.options.get("num_beams") or generation_config_of(self.model).num_beams or 1
         size = batch_size or generation_batch_size(self.model, self.reading.longest, beams, self.max_memory)
@@ -114,7 +114,7 @@ class Call:
         return shuffle_targets(targets, seed)
 
     def read_predict(self, predict: Any, prefixes: Sequence[Prefix], texts: Any) -> list[Case]:
-        """What is explained after each prefix; texts: of the targets, for contrasts by words."""
+        """Cases: what is explained after each prefix; texts: of the targets, for contrasts by words."""
         single = self.reading.sources.single
         if is_contrast(predict):
             contrasts = read_contrasts(predict, texts, prefixes, single, self.vocabulary, self.reading.encode)

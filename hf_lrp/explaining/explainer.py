@@ -193,7 +193,7 @@ def explain_prefixes(
     max_memory: int | str | None = None,
     **generate_options: Any,
 ) -> Iterator[dict[str, Contributions]]:
-    """What `explain` gives for several prefixes of each source, which share the encoder's work.
+    """Results for several prefixes of each source, as `explain` gives them, which share the encoder's work.
 
     One dictionary per source, by prefix type, in order, computed when it is asked for; translations are generated
     when the first one is. Explains the most probable tokens, the start token excluded (the paper).
@@ -269,7 +269,7 @@ class Explainer:
         progress: bool = False,
         **generate_options: Any,
     ) -> Contributions | ContributionsList:
-        """What `hf_lrp.explain` gives for these arguments."""
+        """Results, as `hf_lrp.explain` gives them for these arguments."""
         check_options(prefix, predict, start_token, batch_size, seed)
         method = read_method(method, rule)
         check_source_tokens(method, source_tokens)
@@ -306,7 +306,7 @@ class Explainer:
         max_memory: int | str | None = None,
         **generate_options: Any,
     ) -> Iterator[dict[str, Contributions]]:
-        """What `hf_lrp.explain_prefixes` gives for these arguments."""
+        """Results, as `hf_lrp.explain_prefixes` gives them for these arguments."""
         check_prefix_targets(targets)
         for prefix in targets:
             check_options(prefix, "top1", "exclude", batch_size, SEED)
@@ -328,7 +328,7 @@ class Explainer:
         return explain_lazily()
 
     def _read(self, source: Any, prompt: Any, options: dict[str, Any]) -> Call:
-        """What the sources are. What the model is comes after it: copies take time."""
+        """The sources, read. The model comes after them: copies take time."""
         model, merged = self._copy.merged()
         kind = kind_of(model)
         require_plain_weights(model)
@@ -387,7 +387,7 @@ def _of_one_source(rows: Iterable[Row], items: Sequence[Tensor], most: int) -> I
 
 
 def _ask(call: Call, source: dict[str, Tensor], rows: Sequence[Row], settings: Settings) -> Question:
-    """What a method is asked about one source with its prefixes."""
+    """The question to a method about one source with its prefixes."""
     model, network, reading = call.model, call.network, call.reading
     assert network is not None
     cases = [(number, case) for number, cases in rows for case in cases]

@@ -1,1 +1,1 @@
-"""What users give: sources, targets, prompts, predictions and limits, read and checked."""
+"""Inputs that users give: sources, targets, prompts, predictions and limits, read and checked."""

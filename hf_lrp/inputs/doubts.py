@@ -1,4 +1,4 @@
-"""What makes a result doubtful though it can be computed: said in a warning, and in the notes of the result."""
+"""Doubts about a result though it can be computed: said in a warning, and in the notes of the result."""
 
 from __future__ import annotations
 

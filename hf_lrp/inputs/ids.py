@@ -1,4 +1,4 @@
-"""What users pass in, as token ids: sources, targets and what to explain."""
+"""Token ids of what users pass in: sources, targets and what to explain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Described(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """What the encoder reads: one tensor per sentence, token ids [S] or features [bins, frames]."""
+    """Sources, as the encoder reads them: one tensor per sentence, token ids [S] or features [bins, frames]."""
 
     argument: str  # of the model's forward: input_ids or input_features
     items: list[Tensor]

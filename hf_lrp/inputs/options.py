@@ -1,4 +1,4 @@
-"""What the options of explain may be, and what a model must be like for them."""
+"""Options of explain: what they may be, and what a model must be like for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hf_lrp.results.prefix_types import PREFIXES
 
 
 def check_options(prefix: Any, predict: Any, start_token: Any, batch_size: Any, seed: Any) -> None:
-    """What can be seen of the options before a model is loaded."""
+    """Checks of options before a model is loaded."""
     if prefix is not None and prefix not in PREFIXES:
         raise ValueError(f"prefix must be one of {', '.join(PREFIXES)}, got {prefix!r}. Pass a text as target.")
     if predict is None or (isinstance(predict, str) and predict not in ("top1", "target")):
@@ -102,7 +102,7 @@ def check_use(prefix: str, pool: Any, generate_options: dict[str, Any]) -> None:
 
 
 def check_generation(options: Mapping[str, Any], vocabulary_size: int) -> None:
-    """What `generate` would answer with an error of torch, or take for another token."""
+    """Checks of options that `generate` would answer with an error of torch, or take for another token."""
     beams = options.get("num_beams")
     if beams is not None and require_whole("num_beams", beams) < 1:
         raise ValueError(f"num_beams must be at least 1, got {beams}.")

@@ -1,4 +1,4 @@
-"""What the decoder is conditioned on: a given target, what the model writes itself, or an unrelated sentence."""
+"""Prefixes, which condition a decoder: a given target, what the model writes itself, or an unrelated sentence."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Prefix(NamedTuple):
 
 
 class DecoderPrompts:
-    """What a decoder is prompted with: its start token, then tokens that are forced, not predicted.
+    """Prompt of a decoder: its start token, then tokens that are forced, not predicted.
 
     Forced is ``forced_bos_token_id``, of the options for `generate` or else of the model's configs, or else the
     language and task tokens that the tokenizer puts in front of targets. Token ids may bring their own.

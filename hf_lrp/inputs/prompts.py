@@ -79,7 +79,7 @@ class Prompt:
         return {"template": template, "parts": dict(self.parts)}
 
     def values(self, source: str, number: int, count: int) -> dict[str, str]:
-        """What each name stands for, for one of ``count`` sources."""
+        """Values of each name, for one of ``count`` sources."""
         values = {"source": source}
         for name, part in self.parts.items():
             if not isinstance(part, str) and len(part) != count:
@@ -98,7 +98,7 @@ class ReadPrompt(NamedTuple):
 
 
 def read_prompt(given: Any, tokenizer: PreTrainedTokenizerBase) -> Prompt:
-    """What the user passes as prompt: a template, chat messages, a Prompt, or None."""
+    """The prompt that a user passes: a template, chat messages, a Prompt, or None."""
     if given is None:
         prompt = Prompt(CHAT_PROMPT if tokenizer.chat_template else TEXT_PROMPT)
     elif isinstance(given, Prompt):

@@ -1,1 +1,1 @@
-"""What differs between kinds of models: decoder-only models and speech."""
+"""Kinds of models, and what differs between them: decoder-only models and speech."""

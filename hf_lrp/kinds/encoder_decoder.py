@@ -111,7 +111,7 @@ class Encoded:
     def generate(
         self, model: PreTrainedModel, batch_size: int, options: dict[str, Any], progress: bool
     ) -> list[Prefix]:
-        """What the model writes for each source, up to and including the end of the sentence."""
+        """Translations: what the model writes for each source, up to and including the end of the sentence."""
         require_one_sequence(options)
         items = self.sources.items
         results: list[Prefix | None] = [None] * len(items)

@@ -1,4 +1,4 @@
-"""What a kind of model must tell: how it reads sources and targets, writes, and what its input consists of."""
+"""The protocol of a kind of model: how it reads sources and targets, writes, and what its input consists of."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hf_lrp.results.spans import Span
 
 @dataclass(frozen=True)
 class Asked:
-    """What a call gives besides targets.
+    """Arguments of a call besides targets.
 
     processor: what turns samples into features, of speech models; options: those for `generate`.
     """
@@ -81,7 +81,7 @@ class Reading(Protocol):
     def generate(
         self, model: PreTrainedModel, batch_size: int, options: dict[str, Any], progress: bool
     ) -> list[Prefix]:
-        """What the model writes for each source, up to and including the end."""
+        """Translations: what the model writes for each source, up to and including the end."""
 
     def forward_batch(self, model: PreTrainedModel, numbers: Sequence[int], prefixes: Sequence[Prefix]) -> Batch:
         """Some of the sources, each with its target, for one forward pass."""

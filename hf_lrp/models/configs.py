@@ -1,4 +1,4 @@
-"""What a model's configs say of token ids, positions and sizes, in one place for explaining and training."""
+"""Configs of a model: what they say of token ids, positions and sizes, in one place for explaining and training."""
 
 from __future__ import annotations
 

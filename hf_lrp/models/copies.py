@@ -41,7 +41,7 @@ def _class_of(module: nn.Module) -> tuple[type[nn.Module], bool]:
 
 
 class WorkingCopy:
-    """What a model computes, in plain float32 (or float64) weights.
+    """A working copy: what a model computes, in plain float32 (or float64) weights.
 
     Most models are their own working copy. Models with half-precision weights or with adapters of PEFT are copied
     once; the copy follows its original, whose weights may change without a trace, through ``.data``: half-precision

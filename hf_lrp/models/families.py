@@ -1,4 +1,4 @@
-"""What is known of each model family, as data."""
+"""Families of models: what is known of each, as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tells tokenizers apart, wherever they come from."""
+"""Fingerprints of tokenizers, which tell them apart, wherever they come from."""
 
 from __future__ import annotations
 

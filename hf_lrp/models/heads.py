@@ -1,4 +1,4 @@
-"""What attention heads are given: queries, keys and values, from a projection, a norm on it, and a rotation.
+"""Attention heads, and what they are given: queries, keys and values, from a projection, a norm on it, and a rotation.
 
 Projections may be separate linear layers or parts of one (fused); keys and values may have fewer heads than queries.
 """

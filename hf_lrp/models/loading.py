@@ -82,7 +82,7 @@ def load_checkpoint(
     source_language: str | None = None,
     target_language: str | None = None,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """What `load` gives, for commands and analyses, which take text: a model that reads audio is refused."""
+    """Model and tokenizer for commands and analyses, which take text: a model that reads audio is refused."""
     config = _load_config(_find(name))
     if config.model_type in FAMILIES and FAMILIES[config.model_type].source == "input_features":
         raise CheckpointError(

@@ -18,7 +18,7 @@ from hf_lrp.models.weights import not_finite
 
 
 class DecoderInput(NamedTuple):
-    """What the decoder is given, and what of its predictions is explained.
+    """Input of the decoder, and what of its predictions is explained.
 
     ids: [D], from the start token on; for a model that is a decoder only, from the beginning of the prompt on.
     choose: from logits [T, V] to the ids to explain, [T], or pairs of ids [T, 2] whose difference is explained.
@@ -76,7 +76,7 @@ class Chosen(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """What one forward pass showed.
+    """Record of one forward pass.
 
     tape: of the decoder; encoder: the tape with the encoder's pass, and memory: its output [S, d]; None without one.
     """

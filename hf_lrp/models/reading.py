@@ -41,7 +41,7 @@ LINEARS: dict[str, type[Recorded]] = {
 
 
 def find(root: Any, path: str) -> Any:
-    """What an attribute path leads to; numbers index module lists."""
+    """The module or value that an attribute path leads to; numbers index module lists."""
     for name in path.split("."):
         root = root[int(name)] if name.lstrip("-").isdigit() else getattr(root, name)
     return root

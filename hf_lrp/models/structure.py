@@ -19,7 +19,7 @@ from hf_lrp.models.recording import Recorded, Tape, require_equal
 
 
 class Block(Protocol):
-    """What stands between a residual's two ends."""
+    """A block: what stands between a residual's two ends."""
 
     mixes_positions: bool
 
@@ -148,7 +148,7 @@ def distinct(*projections: Projection) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Branch:
-    """What a residual adds to x: ``after(block(before(x)))``; either norm may be absent."""
+    """A branch: what a residual adds to x, ``after(block(before(x)))``; either norm may be absent."""
 
     block: Attention | FeedForward
     before: Any | None = None
@@ -225,7 +225,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class FrontEnd:
-    """What turns features over time into a stack's positions: convolutions, an activation after each, positions."""
+    """Front end from features over time to positions: convolutions, an activation after each, positions."""
 
     convolutions: tuple[Any, ...]
     activation: Callable[[Tensor], Tensor]

@@ -1,4 +1,4 @@
-"""What a figure shows, as plain data: curves with intervals, in panels. Also their CSV."""
+"""Charts, what a figure shows, as plain data: curves with intervals, in panels. Also their CSV."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kind = Literal["curves", "growth", "checkpoints", "steps", "timeline"]
 
 
 def describe_bands(sentences: int) -> str:
-    """What the bands of a figure are, for its caption."""
+    """Description of the bands of a figure, for its caption."""
     return f"Bands: {CONFIDENCE:.0%} bootstrap intervals over sentences. {say_if_few(sentences)}".rstrip()
 
 

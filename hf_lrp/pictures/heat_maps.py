@@ -42,7 +42,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Sheet:
-    """What is drawn: blocks, T row labels and which of them are marked, curves beside them by name `[T]`."""
+    """A sheet: blocks, T row labels and which of them are marked, curves beside them by name `[T]`."""
 
     blocks: tuple[Block, ...]
     rows: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What the heat map of a result or of a difference shows: blocks of shares, labels of rows, curves."""
+"""Heat maps of a result or of a difference: blocks of shares, labels of rows, curves."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _subtract(part: _Part, before: _Part) -> _Part:
 
 
 def _on_wholes(c: Contributions) -> tuple[str, ...]:
-    """What is said where parts of the prompt are shares of another whole than source and prefix."""
+    """A line for where parts of the prompt are shares of another whole than source and prefix."""
     if c.spans and c.start_token == "exclude":
         return ("source and prefix sum to 1; parts of the prompt: of all tokens",)
     return ()

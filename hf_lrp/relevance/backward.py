@@ -262,7 +262,7 @@ class Backward:
         return received.view(positions, heads, -1, width).transpose(1, 2).flatten(2)
 
     def _input(self, module: nn.Module, window: Window) -> Tensor:
-        """What went into a module at a window's positions: [positions, d]."""
+        """Input of a module at a window's positions: [positions, d]."""
         return self.tape.input(module)[window.positions]
 
 

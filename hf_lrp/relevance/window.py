@@ -31,7 +31,7 @@ class Window:
         return replace(self, positions=slice(first + positions.start, first + positions.stop), lag=lag)
 
     def below(self) -> Window:
-        """What self-attention spreads it to: all positions up to its last."""
+        """The window that self-attention spreads it to: all positions up to its last."""
         if not self.own_step:
             return self
         return Window(slice(0, self.positions.stop), lag=self.positions.start)

@@ -1,4 +1,4 @@
-"""What must hold of the fields of contributions."""
+"""Checks of the fields of contributions."""
 
 from __future__ import annotations
 

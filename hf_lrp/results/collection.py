@@ -60,7 +60,7 @@ class PositionMeans:
 
 
 class ContributionsList(list["Contributions"], Plotted, Paged):
-    """What `explain` gives for a list of sources, in order: a list of `Contributions`, with a view on all of them."""
+    """Results of a list of sources, in order: a list of `Contributions`, with a view on all of them."""
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Contributions: ...

@@ -64,7 +64,7 @@ class Comparison(Plotted, Paged):
 
     @property
     def names(self) -> tuple[str, str]:
-        """What to call the two: that in which they differ, such as their prefixes or models."""
+        """Names of the two: that in which they differ, such as their prefixes or models."""
         differing = [name for name in _NAMING if getattr(self.first, name) != getattr(self.second, name)]
         if not differing:
             return "first", "second"
@@ -76,7 +76,7 @@ class Comparison(Plotted, Paged):
 
     @property
     def title(self) -> str:
-        """What is compared, with both means of R(source)."""
+        """Title: what is compared, with both means of R(source)."""
         means = [c.mean()["source_total"] for c in (self.first, self.second)]
         return f"{self.names[1]} − {self.names[0]}\nmean R(source) from step 2 on {means[1]:.3f} − {means[0]:.3f}"
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def to_inseq(c: Contributions) -> Any:
-    """What `Contributions.to_inseq` gives; probabilities are its `step_scores`."""
+    """inseq's object of a result, as `Contributions.to_inseq` gives it; probabilities are its `step_scores`."""
     try:
         from inseq.data import FeatureAttributionSequenceOutput
         from inseq.utils.typing import TokenWithId

@@ -62,7 +62,7 @@ def save_fields(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], des
 
 
 def load_fields(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What `save_fields` wrote, by name.
+    """Fields that `save_fields` wrote, by name.
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -1,4 +1,4 @@
-"""What training by maximum likelihood is told."""
+"""Arguments of training by maximum likelihood."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         self.learning_rate = 1.0
 
     def _set_sizes(self) -> None:
-        """What `Trainer` has to know of updates; an error if it was told something else."""
+        """Sizes of updates that `Trainer` has to know; an error if it was told something else."""
         steps, rest = divmod(self.batches_per_update, self.world_size)
         require(
             rest == 0,

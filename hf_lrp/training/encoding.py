@@ -108,7 +108,7 @@ def encode_pairs(
 
 
 def example_features(*further: tuple[str, str]) -> Any:
-    """What an encoded pair consists of."""
+    """Columns of an encoded pair."""
     datasets = import_datasets()
     lists = {name: datasets.List(datasets.Value("int32")) for name in ("input_ids", "labels")}
     numbers = (("example", "int64"), ("source_length", "int32"), ("target_length", "int32"), *further)

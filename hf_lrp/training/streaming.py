@@ -130,6 +130,6 @@ def _buffers(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
 
 
 def _compact(row: Row) -> Row:
-    """What a micro-batch needs of a row, in less memory than lists of integers take."""
+    """Columns that a micro-batch needs of a row, in less memory than lists of integers take."""
     ids = {name: np.asarray(row[name], dtype=np.int32) for name in ("input_ids", "labels")}
     return {**ids, "example": row["example"]}

@@ -193,7 +193,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     # Losses
 
     def _get_num_items_in_batch(self, batch_samples: list[dict[str, Tensor]], device: torch.device) -> Tensor | None:
-        """What losses of this update are divided by, over all processes."""
+        """Divisor of the losses of this update, over all processes."""
         if not batch_samples:
             return None
         count = torch.stack([self._count(batch) for batch in batch_samples]).sum()

@@ -1,4 +1,4 @@
-"""What minimum risk training is told."""
+"""Arguments of minimum risk training."""
 
 from __future__ import annotations
 

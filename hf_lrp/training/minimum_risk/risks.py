@@ -1,4 +1,4 @@
-"""What Minimum Risk Training minimises: how bad a candidate is, given the reference."""
+"""Risks, which Minimum Risk Training minimises: how bad a candidate is, given the reference."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def _positions(model: PreTrainedModel, depths: Tensor) -> Iterator[None]:
 
 
 def _visible(depths: Tensor, parents: Tensor, *, additive: bool, dtype: torch.dtype) -> Tensor:
-    """What each node sees, [rows, 1, nodes, nodes]: itself and the nodes above it.
+    """Mask of what each node sees, [rows, 1, nodes, nodes]: itself and the nodes above it.
 
     True where it sees, or, if ``additive``, 0 there and the lowest number elsewhere.
     """
