@@ -54,7 +54,7 @@ def find_heads(
     candidates = all_heads(reader.blocks)
     pairs = [pair for _, pair in read_word_weights(reader, sources, targets, candidates)]
     agreement = torch.stack([mutual_best(pair.weights) for pair in pairs]).mean(0)
-    heads = LinkHeads(tuple(candidates[place] for place in _best(agreement, candidates, FIRST)))
+    heads = LinkHeads(tuple(candidates[place] for place in best_heads(agreement, candidates, FIRST)))
     for _ in range(ROUNDS):
         places = [candidates.index(head) for head in heads.heads]
         consensus = [_links(heads.combine(pair.weights[places]), DEFAULT) for pair in pairs]
@@ -100,7 +100,7 @@ def _rate(pairs: Sequence[WordPair], sure: Sequence[Links], possible: Sequence[L
     return 1 - torch.tensor(rates)
 
 
-def _best(ratings: Tensor, candidates: Sequence[Head], count: int) -> list[int]:
+def best_heads(ratings: Tensor, candidates: Sequence[Head], count: int) -> list[int]:
     """Places of the candidates with the highest ratings, each head at one step only."""
     chosen: dict[tuple[int, int], int] = {}
     for place in ratings.argsort(descending=True, stable=True).tolist():
@@ -109,7 +109,7 @@ def _best(ratings: Tensor, candidates: Sequence[Head], count: int) -> list[int]:
 
 
 def _choose(ratings: Tensor, candidates: Sequence[Head], count: int, found: str, pairs: int) -> LinkHeads:
-    best = _best(ratings, candidates, count)
+    best = best_heads(ratings, candidates, count)
     if ratings[best[0]] <= 0:
         raise ValueError(
             f"None of the model's heads links any word on the {pairs} pairs given: are these translations of each "

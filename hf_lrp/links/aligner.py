@@ -120,7 +120,7 @@ class Aligner:
 
     def find_heads(self, sources: Sequence[Any], targets: Sequence[Any]) -> LinkHeads:
         """Find heads on pairs without links, up to 200; those of the other direction's model, too."""
-        read = read_texts(sources, "source")[:SENTENCES], read_texts(targets, "target")[:SENTENCES]
+        read = self.texts(sources[:SENTENCES], targets[:SENTENCES])
         if len(read[0]) < FEW:
             warn(
                 f"heads that link words were found on {len(read[0])} pairs, which are few: find them on 100 or more "
@@ -133,9 +133,7 @@ class Aligner:
 
     def align(self, sources: Sequence[Any], targets: Sequence[Any], progress: bool = False) -> list[Alignment]:
         """What `hf_lrp.align` gives."""
-        texts = read_texts(sources, "source"), read_texts(targets, "target")
-        if len(texts[0]) != len(texts[1]):
-            raise ValueError(f"{len(texts[0])} sources, but {len(texts[1])} targets: give as many of both.")
+        texts = self.texts(sources, targets)
         if texts[0] and not self.knows_heads:
             self.find_heads(*texts)
         total = len(texts[0]) * (1 if self.reverse is None else 2)
@@ -146,6 +144,14 @@ class Aligner:
                 for at in chunks
                 for each in self._align(texts[0][at : at + CHUNK], texts[1][at : at + CHUNK], bar)
             ]
+
+    @staticmethod
+    def texts(sources: Sequence[Any], targets: Sequence[Any]) -> tuple[list[Text | str], list[Text | str]]:
+        """Pairs as they are read: texts with their words."""
+        texts = read_texts(sources, "source"), read_texts(targets, "target")
+        if len(texts[0]) != len(texts[1]):
+            raise ValueError(f"{len(texts[0])} sources, but {len(texts[1])} targets: give as many of both.")
+        return texts
 
     def _align(self, sources: list[Text | str], targets: list[Text | str], bar: Any) -> list[Alignment]:
         pairs = self._weigh(sources, targets, bar)

@@ -337,7 +337,9 @@ class Contributions(Plotted, Paged):
         return Comparison(self, other)
 
     def alignment(self) -> set[tuple[int, int]]:
-        """Links between source and target words, as pairs of their numbers from 0.
+        """Links between source and target words, as pairs of their numbers from 0: use `hf_lrp.align` instead.
+
+        `hf_lrp.align` makes far fewer errors and needs no contributions; a warning says so.
 
         Each target token is linked to one source token: that whose part of R_t(source) is largest, relative to
         its average over all steps. Words are linked if any of their tokens are. Words are what spaces part, as in
