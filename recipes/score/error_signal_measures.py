@@ -126,10 +126,9 @@ def measure(measurer: Measurer, group: str, cases: Sequence[Case], limit_of_slow
 
 
 def _first(cases: Sequence[Case], kinds: Sequence[str], limit: int) -> list[int]:
-    """The places of so many cases of each kind and half, in an order drawn by a hash."""
+    """The places of so many cases of each kind in the reported half, in an order drawn by a hash."""
     order = sorted(range(len(cases)), key=lambda n: _digest([cases[n].source, cases[n].translation]))
-    halves = [(kind, chosen) for kind in kinds for chosen in (False, True)]
-    groups = ([n for n in order if (cases[n].kind, cases[n].chosen) == half] for half in halves)
+    groups = ([n for n in order if cases[n].kind == kind and not cases[n].chosen] for kind in kinds)
     return [place for group in groups for place in group[:limit]]
 
 

@@ -19,8 +19,8 @@ Fixed before any of the reported numbers was seen:
 - *MQM.* Tokens in spans marked as omission or addition against the others of the same translations; tokens of
   mistranslations against the others of theirs. Sentences, of every third segment: with an omission, and with any
   major error of accuracy, against those without any error of accuracy. All systems and human translations count.
-- Erasure and R(source), which take long, are measured on the first `--slow` cases of each kind and half, in an order
-  drawn by a hash.
+- Erasure and R(source), which take long, are measured on the first `--slow` cases of each kind of the reported half,
+  in an order drawn by a hash.
 - *Flags* are words rarer than 1, 2 or 5 % of the words in the model's own translations of the chosen half.
 - AUROC with 95 % intervals from 1,000 bootstrap draws of sentences (MQM: of segments, with all their translations).
 
