@@ -58,6 +58,8 @@ def find_heads(
     for _ in range(ROUNDS):
         places = [candidates.index(head) for head in heads.heads]
         consensus = [_links(heads.combine(pair.weights[places]), DEFAULT) for pair in pairs]
+        if not any(consensus):
+            raise ValueError(_no_links(len(pairs)))
         heads = _choose(_rate(pairs, consensus, consensus), candidates, count, "agreement", len(pairs))
     return heads
 
@@ -111,10 +113,14 @@ def best_heads(ratings: Tensor, candidates: Sequence[Head], count: int) -> list[
 def _choose(ratings: Tensor, candidates: Sequence[Head], count: int, found: str, pairs: int) -> LinkHeads:
     best = best_heads(ratings, candidates, count)
     if ratings[best[0]] <= 0:
-        raise ValueError(
-            f"None of the model's heads links any word on the {pairs} pairs given: are these translations of each "
-            "other, in the languages of the model?"
-        )
+        raise ValueError(_no_links(pairs))
     kept = [place for place in best if ratings[place] > 0]
     weights = (ratings[kept] / ratings[best[0]]) ** POWER
     return LinkHeads(tuple(candidates[place] for place in kept), found, pairs, tuple(weights.tolist()))
+
+
+def _no_links(pairs: int) -> str:
+    return (
+        f"None of the model's heads links any word on the {pairs} pairs given: are these translations of each other, "
+        "in the languages of the model?"
+    )

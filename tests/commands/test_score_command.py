@@ -15,6 +15,7 @@ from hf_lrp.corpus.calibration import Calibration
 from hf_lrp.corpus.own_translations import OwnTranslations
 from hf_lrp.corpus.scoring import score_pairs
 from hf_lrp.data.locks import one_writer
+from hf_lrp.links.heads import Head, LinkHeads
 from hf_lrp.links.weights import HeadReader
 from hf_lrp.models.loading import load_checkpoint
 
@@ -26,7 +27,11 @@ SCORE_PAIRS = scoring.score_pairs
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> str:
-    return str(save_checkpoint(tmp_path_factory.mktemp("tiny")))
+    folder = save_checkpoint(tmp_path_factory.mktemp("tiny"))
+    loaded, _ = load_checkpoint(str(folder))
+    LinkHeads((Head(0, 1, "reads"), Head(1, 0, "predicts"))).save(loaded)  # in a random model, no heads agree
+    loaded.generation_config.save_pretrained(folder)
+    return str(folder)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from hf_lrp.corpus.run_charts import charts_of_run
 from hf_lrp.corpus.run_comparison import compare, measure
 from hf_lrp.corpus.scoring import score_corpus
 from hf_lrp.corpus.summarizing import share_of
+from hf_lrp.links.heads import Head, LinkHeads
 
 WORDS = "cat dog the it a b".split()
 PROMPT = Prompt("{examples} ; {source} =", {"examples": "a b ; b a"})
@@ -107,6 +108,7 @@ def test_prompts_that_cannot_be_used_for_a_corpus(tmp_path: Path) -> None:
 def test_translations_are_scored(tmp_path: Path) -> None:
     model, tokenizer, out = tiny_decoder(), word_tokenizer(), tmp_path / "scores.jsonl"
     options: dict[str, Any] = {"max_new_tokens": 5, "do_sample": False}
+    LinkHeads((Head(0, 0), Head(1, 1))).save(model)  # in a random model, no heads agree
     rows = score_corpus(model, tokenizer, PAIRS, out, prompt=PROMPT, source_share=True, **options)
     c = explain(model, tokenizer, *PAIRS[0], prompt=PROMPT, predict="target")
     assert rows[0]["source_total"] == pytest.approx(c.source_total[1:].mean().item(), abs=1e-6)
