@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
         args.out,
         prefixes=args.prefix,
         seed=args.seed,
-        rule=options["rule"],
+        method=options["method"],
         request={"lengths": args.lengths, "number": args.number},
         generate=generate_options(args),
         **({} if prompt is None else {"prompt": prompt.settings}),

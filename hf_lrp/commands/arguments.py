@@ -6,6 +6,8 @@ import argparse
 import re
 from typing import Any, TypeAlias
 
+from hf_lrp.methods import NAMES
+
 Arguments: TypeAlias = argparse.ArgumentParser | argparse._ArgumentGroup
 
 BY_EACH_PROCESS = ", by each process (default: 2GB)"
@@ -58,14 +60,19 @@ def add_device(parser: Arguments) -> None:
     )
 
 
-def add_rule(parser: Arguments) -> None:
-    """``rule``: what `read_rule` makes a rule of."""
+def add_method(parser: Arguments) -> None:
+    """``method`` and ``rule``: what `read_method` makes a method of."""
+    parser.add_argument(
+        "--method",
+        choices=NAMES,
+        default="lrp",
+        help="how contributions are computed (default: lrp, the paper's; docs/methods.md tells them apart)",
+    )
     parser.add_argument(
         "--rule",
         metavar="RULE",
         type=_rule,
-        default=("alphabeta", (1.0, 0.0)),
-        help="how relevance is passed on: alphabeta:A,B with A + B = 1 (default: alphabeta:1,0, the paper's), "
+        help="how LRP passes relevance on: alphabeta:A,B with A + B = 1 (default: alphabeta:1,0, the paper's), "
         "epsilon:E or gamma:G",
     )
 
@@ -90,7 +97,7 @@ def add_max_memory(parser: Arguments, default: str) -> None:
 def add_evaluation(method: Arguments, whose: str) -> None:
     """How a corpus is evaluated; ``whose`` translations ``--num-beams`` is of."""
     add_prompt(method)
-    add_rule(method)
+    add_method(method)
     add_num_beams(method, whose)
     add_languages(method)
     add_device(method)

@@ -16,13 +16,13 @@ from hf_lrp.commands.arguments import (
     add_device,
     add_languages,
     add_max_memory,
+    add_method,
     add_model,
     add_num_beams,
     add_prompt,
-    add_rule,
     seed,
 )
-from hf_lrp.commands.loading import generate_options, load_model, read_device, read_prompt, read_rule
+from hf_lrp.commands.loading import generate_options, load_model, read_device, read_method, read_prompt
 from hf_lrp.commands.outputs import Outputs, show
 from hf_lrp.data.files import STANDARD_STREAM, read_sentences
 from hf_lrp.results.target_texts import target_texts
@@ -102,7 +102,7 @@ def _add_method(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--seed", metavar="N", type=seed, default=0, help="makes random prefixes repeatable (default: 0)"
     )
-    add_rule(group)
+    add_method(group)
     add_num_beams(group, "the model's")
     add_device(group)
     add_max_memory(group, " (default: half of what is free)")
@@ -143,7 +143,7 @@ def run(args: argparse.Namespace) -> None:
     from hf_lrp import ContributionsList, explain
     from hf_lrp.models.loading import quiet_transformers
 
-    rule, device = read_rule(args), read_device(args)
+    method, device = read_method(args), read_device(args)
     with quiet_transformers(unless=args.debug):
         model, tokenizer = load_model(args, args.model, device)
         if calibration is not None:
@@ -159,7 +159,7 @@ def run(args: argparse.Namespace) -> None:
             prompt=prompt,
             prefix=args.prefix,
             predict=(args.predict or "top1") if args.contrast is None else [dict(args.contrast)],
-            rule=rule,
+            method=method,
             start_token=args.start_token,
             inside=_inside(args, rule),
             max_memory=args.max_memory,
@@ -236,9 +236,10 @@ def _read_calibration(args: argparse.Namespace) -> Calibration | None:
         return None
     if args.html is None:
         args.usage_error("--calibration is for the page: give --html too")
-    if args.start_token == "keep" or args.rule != ("alphabeta", (1.0, 0.0)):
+    if args.start_token == "keep" or args.method != "lrp" or args.rule not in (None, ("alphabeta", (1.0, 0.0))):
         args.usage_error(
-            "--calibration is for the default rule, without the start token: leave --rule and --start-token out"
+            "--calibration is for the default method, without the start token: leave --method, --rule and "
+            "--start-token out"
         )
     from hf_lrp.corpus.calibration import Calibration
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from hf_lrp.inputs.prompts import Prompt
-    from hf_lrp.relevance.rules import Rule
+    from hf_lrp.methods.method import Method
 
 
 def read_device(args: argparse.Namespace) -> torch.device:
@@ -32,13 +32,22 @@ def read_device(args: argparse.Namespace) -> torch.device:
     return device
 
 
-def read_rule(args: argparse.Namespace) -> Rule:
-    """The rule that is named; a ValueError for numbers that it cannot have."""
+def read_method(args: argparse.Namespace) -> Method:
+    """The method that is named, of LRP with the rule; a ValueError for numbers that a rule cannot have."""
+    from hf_lrp.methods.table import METHODS
     from hf_lrp.relevance.rules import AlphaBeta, Epsilon, Gamma
 
+    if args.method != "lrp":
+        if args.rule is not None:
+            args.usage_error("--rule is for --method lrp")
+        return METHODS[args.method].method
+    from hf_lrp.methods import LRP
+
+    if args.rule is None:
+        return LRP()
     name, numbers = args.rule
     kind: Any = {"alphabeta": AlphaBeta, "epsilon": Epsilon, "gamma": Gamma}[name]
-    return kind(*numbers)
+    return LRP(kind(*numbers))
 
 
 def read_prompt(args: argparse.Namespace) -> Prompt | None:
@@ -80,7 +89,7 @@ def evaluation_options(args: argparse.Namespace) -> dict[str, Any]:
     """Options of both `evaluate` and `evaluate_timeline`."""
     names = ("lengths", "number", "longest", "seed", "max_memory")
     given = {name: getattr(args, name) for name in names}
-    shown = {"prompt": read_prompt(args), "rule": read_rule(args), "progress": sys.stderr.isatty()}
+    shown = {"prompt": read_prompt(args), "method": read_method(args), "progress": sys.stderr.isatty()}
     return given | shown | generate_options(args)
 
 

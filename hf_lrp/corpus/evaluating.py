@@ -35,11 +35,12 @@ from hf_lrp.data.files import remove_leftovers, write_atomically
 from hf_lrp.data.json_files import write_json
 from hf_lrp.data.locks import one_writer
 from hf_lrp.explaining.explainer import Explainer
+from hf_lrp.inputs.options import read_method
 from hf_lrp.inputs.prefixes import DecoderPrompts, Prefix, shuffle_targets
 from hf_lrp.inputs.prompts import Prompt
 from hf_lrp.kinds.kind import Asked, Kind
 from hf_lrp.kinds.table import kind_of
-from hf_lrp.methods.lrp import PAPER_RULE
+from hf_lrp.methods.method import Method
 from hf_lrp.models.vocabulary import Vocabulary
 from hf_lrp.relevance.rules import Rule
 from hf_lrp.results.prefix_types import PREFIXES
@@ -61,7 +62,8 @@ def evaluate(
     number: int = 1000,
     longest: int | None = None,
     seed: int = 0,
-    rule: Rule = PAPER_RULE,
+    method: Method | None = None,
+    rule: Rule | None = None,
     label: str | None = None,
     max_memory: int | str | None = None,
     progress: bool = True,
@@ -73,7 +75,8 @@ def evaluate(
     processes share the work; all need access to the folder. The number of processes changes no result.
 
     Args:
-        model, tokenizer, rule, max_memory: as for `hf_lrp.explain`; ``max_memory`` is 2 GB by default.
+        model, tokenizer, method, rule, max_memory: as for `hf_lrp.explain`; ``max_memory`` is 2 GB by default. Only
+            methods whose shares sum to 1, such as ``ALTI()``: what is measured are shares of a whole.
         pairs: a dataset with text columns ``source`` and ``target``, such as ``load_pairs`` gives, or a sequence of
             (source, target) texts. In processes other than the main one it is not read.
         folder: new, or of the same evaluation.
@@ -94,7 +97,8 @@ def evaluate(
         Occupied: another process writes into the folder.
     """
     folder = Path(folder)
-    task = _read_task(model, tokenizer, prompt, prefixes, rule, seed, max_memory, generate_options)
+    method = _require_whole(read_method(method, rule))
+    task = _read_task(model, tokenizer, prompt, prefixes, method, seed, max_memory, generate_options)
     request = Request(lengths, number, seed, task.longest(longest))
     state = this_process()
     plan: tuple[str, list[int]] | None = None
@@ -102,7 +106,7 @@ def evaluate(
         if state.is_main_process:
             pairs = list(pairs) if isinstance(pairs, Iterator) else pairs
             settings = describe_settings(
-                model, tokenizer, label, rule, prefixes, request, generate_options, task.prompt
+                model, tokenizer, label, method, prefixes, request, generate_options, task.prompt
             )
             plan = _find_finished(folder, settings, pairs)
             if plan is None:
@@ -118,6 +122,16 @@ def evaluate(
     return Run.open(folder)
 
 
+def _require_whole(method: Method) -> Method:
+    """The method; raises for one whose values are no parts of a whole."""
+    if not method.sums_to_one:
+        raise ValueError(
+            f"Evaluations measure shares that sum to 1, and values of {method} have signs and no such sum: use LRP(), "
+            "ALTI() or another method whose shares sum to 1, or explain sentences one by one."
+        )
+    return method
+
+
 def _select(pairs: Any, task: _Task, request: Request) -> Selection:
     """The evaluation set; raises for one whose targets cannot be read, before anything is written."""
     selection = select_pairs(pairs, task.count_tokens, request)
@@ -128,10 +142,10 @@ def _select(pairs: Any, task: _Task, request: Request) -> Selection:
 # ---- the folder
 
 
-def require_settings(folder: str | Path, *, request: dict[str, Any], rule: Rule, **settings: Any) -> None:
+def require_settings(folder: str | Path, *, request: dict[str, Any], method: Method, **settings: Any) -> None:
     """Raise a RunError if a folder holds results of other settings, as far as these are known without a model."""
-    method = UsedMethod("LRP", {"rule": str(rule)}).to_plain()
-    known = json.loads(json.dumps({**settings, "method": method, "selection": {"request": request}}))
+    used = UsedMethod.of(_require_whole(method)).to_plain()
+    known = json.loads(json.dumps({**settings, "method": used, "selection": {"request": request}}))
     _read_binding_manifest(Path(folder), known)
 
 
@@ -272,7 +286,7 @@ class _Task(NamedTuple):
     vocabulary: Vocabulary
     prompt: Prompt | None
     prefixes: tuple[str, ...]
-    rule: Rule
+    method: Method
     seed: int
     max_memory: int | str
     generate_options: dict[str, Any]
@@ -309,7 +323,7 @@ def _read_task(
     tokenizer: PreTrainedTokenizerBase,
     prompt: Any,
     prefixes: Sequence[str],
-    rule: Rule,
+    method: Method,
     seed: int,
     max_memory: int | str | None,
     generate_options: dict[str, Any],
@@ -321,7 +335,7 @@ def _read_task(
     explainer, kind = Explainer(model, tokenizer), kind_of(model)
     read, memory = kind.corpus_prompt(model, tokenizer, prompt), max_memory or MEMORY
     vocabulary = Vocabulary(model, tokenizer)
-    return _Task(explainer, kind, vocabulary, read, tuple(prefixes), rule, seed, memory, generate_options)
+    return _Task(explainer, kind, vocabulary, read, tuple(prefixes), method, seed, memory, generate_options)
 
 
 def _compute_shards(
@@ -387,7 +401,7 @@ def _explain_shard(
             [pairs[n].source for n in numbers],
             chosen,
             prompt=task.prompt,
-            rule=task.rule,
+            method=task.method,
             max_memory=task.max_memory,
             **task.generate_options,
         )

@@ -15,9 +15,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_lrp.corpus.manifest import FORMAT, FREE, VERSION
 from hf_lrp.corpus.selection import Request
 from hf_lrp.inputs.prompts import Prompt
+from hf_lrp.methods.method import Method
 from hf_lrp.models.configs import generation_config_of
 from hf_lrp.models.fingerprints import tokenizer_fingerprint
-from hf_lrp.relevance.rules import Rule
 from hf_lrp.results.used_method import UsedMethod
 from hf_lrp.version import __version__
 
@@ -30,7 +30,7 @@ def describe_settings(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     label: str | None,
-    rule: Rule,
+    method: Method,
     prefixes: Sequence[str],
     request: Request,
     generate_options: dict[str, Any],
@@ -46,7 +46,7 @@ def describe_settings(
         "weights": hash_weights(model),
         "config": _digest(_without_origin(model.config.to_dict())),
         "tokenizer": {"class": type(tokenizer).__name__, "sha256": tokenizer_fingerprint(tokenizer)},
-        "method": UsedMethod("LRP", {"rule": str(rule)}).to_plain(),
+        "method": UsedMethod.of(method).to_plain(),
         "predict": "top1",
         "prefixes": list(prefixes),
         "seed": request.seed,

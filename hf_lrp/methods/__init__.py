@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALTI",
     "LRP",
+    "NAMES",
     "Attention",
     "AttnLRP",
     "Erasure",
@@ -24,6 +25,9 @@ __all__ = [
     "Method",
     "Question",
 ]
+
+# On the command line; `hf_lrp.methods.table` has what each is.
+NAMES = ("lrp", "alti", "attnlrp", "gradient-norm", "gradient-input", "attention", "erasure")
 
 _MODULES = {
     "ALTI": "methods.alti",

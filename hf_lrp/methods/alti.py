@@ -30,13 +30,22 @@ class ALTI:
 
     All steps come from one forward pass; rows sum to 1, and no contribution is negative. What is explained of a step
     makes no difference: contributions are to the state that all its predictions are made from.
+
+    Args:
+        layer: one layer of the decoder alone, counted from 0: contributions of the encoder's outputs and of this
+            layer's inputs to what it puts out, [T, S] and [T, D]; stacked, those of all layers are [layers, T, S].
+            None: from the model's inputs through all layers.
     """
 
+    layer: int | None = None
     sums_to_one: ClassVar[bool] = True
     conserves: ClassVar[bool] = True
 
     def explain(self, question: Question) -> list[Relevance]:
         """Contributions of the encoder's and the decoder's input positions to the states that predict."""
+        layers = question.network.decoder.layers
+        if self.layer is not None and not 0 <= self.layer < len(layers):
+            raise ValueError(f"There is no layer {self.layer}: the decoder has {len(layers)}, counted from 0.")
         longest = max(question.positions, *(len(each.ids) for each in question.given))
         width, _ = widths(question.network)
         row = 4 * longest * width * question.model.dtype.itemsize  # one query's vectors from all positions
@@ -49,15 +58,15 @@ class ALTI:
                     assert found.encoder is not None
                     layers = _layers(question.network.encoder, found.encoder, question.positions, 0, rows)
                     encoder = _roll_out(layers, None).decoder
-                results.append(_explain_one(question, found, encoder, rows))
+                results.append(_explain_one(question, found, encoder, rows, self.layer))
         return results
 
 
-def _explain_one(question: Question, found: Pass, encoder: Tensor | None, rows: int) -> Relevance:
-    """encoder: contributions [S, S] of the encoder's inputs to its outputs."""
+def _explain_one(question: Question, found: Pass, encoder: Tensor | None, rows: int, layer: int | None) -> Relevance:
+    """encoder: contributions [S, S] of the encoder's inputs to its outputs; layer: one that alone is wanted."""
     steps, outputs = found.given.steps, 0 if encoder is None else len(encoder)
     layers = _layers(question.network.decoder, found.tape, len(found.given.ids), outputs, rows)
-    total = _roll_out(layers, encoder)
+    total = _roll_out(layers, encoder) if layer is None else layers[layer]
     return found.chosen.relevance(total.source[steps], total.decoder[steps])
 
 

@@ -24,6 +24,20 @@ def test_equals_the_slow_version(name: str) -> None:
     assert not values.decoder.triu(question.given[0].steps.start + 1).any()
 
 
+@pytest.mark.parametrize("name", ["marian", "pegasus", "t5", "gemma2", "t5gemma"])
+def test_a_layer_alone_equals_the_slow_version(name: str) -> None:
+    model = model_of(name)
+    question = question_of(model)
+    layers = [values_of(ALTI(layer=number), model) for number in range(len(question.network.decoder.layers))]
+    for number, values in enumerate(layers):
+        source, decoder = slow_alti(question, number)
+        torch.testing.assert_close(values.source.double(), source, rtol=0, atol=1e-5)
+        torch.testing.assert_close(values.decoder.double(), decoder, rtol=0, atol=1e-5)
+    assert not torch.equal(layers[0].decoder, layers[-1].decoder)
+    with pytest.raises(ValueError, match="There is no layer 2: the decoder has 2, counted from 0"):
+        values_of(ALTI(layer=2), model)
+
+
 @pytest.mark.parametrize("name", ["marian", "pegasus", "gemma2"])
 def test_rows_of_vectors_in_parts_that_fit_make_no_difference(name: str) -> None:
     model = model_of(name)

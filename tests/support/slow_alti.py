@@ -78,19 +78,23 @@ def roll_out(layers: list[list[Block]], length: int, encoder: Tensor | None) -> 
     return source, decoder
 
 
-def slow_alti(question: Question) -> tuple[Tensor, Tensor]:
-    """Contributions [T, S] and [T, D]."""
+def slow_alti(question: Question, layer: int | None = None) -> tuple[Tensor, Tensor]:
+    """Contributions [T, S] and [T, D]; layer: of one alone, from the encoder's outputs and from its own inputs."""
     model, given = question.model, question.given[0]
     if model.config.model_type == "t5gemma":
         stacks = _t5gemma(model, question.source["input_ids"], given.ids)
     elif question.source:
         stacks = _encoder_decoder(model, question)
     else:
-        source, decoder = roll_out(_decoder(model, given.ids), len(given.ids), None)
+        source, decoder = roll_out(_chosen(_decoder(model, given.ids), layer), len(given.ids), None)
         return source[given.steps], decoder[given.steps]
-    encoder = roll_out(stacks[0], question.positions, None)[1]
-    source, decoder = roll_out(stacks[1], len(given.ids), encoder)
+    encoder = roll_out(stacks[0] if layer is None else [], question.positions, None)[1]
+    source, decoder = roll_out(_chosen(stacks[1], layer), len(given.ids), encoder)
     return source[given.steps], decoder[given.steps]
+
+
+def _chosen(layers: list[list[Block]], layer: int | None) -> list[list[Block]]:
+    return layers if layer is None else [layers[layer]]
 
 
 def _encoder_decoder(model: Any, question: Question) -> list[list[list[Block]]]:
@@ -158,5 +162,6 @@ def _t5gemma(model: Any, source: Tensor, decoder_ids: Tensor) -> list[list[list[
                 blocks.append(
                     Block(seen["weights"], seen["value"], x, out, bias, nothing, block.cross, inner=block.after)
                 )
-        stacks.append([blocks])
+        per_layer = len(blocks) // model.config.encoder.num_hidden_layers
+        stacks.append([blocks[i : i + per_layer] for i in range(0, len(blocks), per_layer)])
     return stacks
