@@ -29,7 +29,7 @@ from hf_lrp.results.target_texts import target_texts
 
 if TYPE_CHECKING:
     from hf_lrp.corpus.calibration import Calibration
-    from hf_lrp.relevance.rules import Rule
+    from hf_lrp.methods.method import Method
 
 EXAMPLES = """
   hf-lrp explain --source 'Where is the station?'
@@ -161,7 +161,7 @@ def run(args: argparse.Namespace) -> None:
             predict=(args.predict or "top1") if args.contrast is None else [dict(args.contrast)],
             method=method,
             start_token=args.start_token,
-            inside=_inside(args, rule),
+            inside=_inside(args, method),
             max_memory=args.max_memory,
             seed=args.seed,
             pool=pool,
@@ -177,11 +177,16 @@ def run(args: argparse.Namespace) -> None:
     outputs.report()
 
 
-def _inside(args: argparse.Namespace, rule: Rule) -> bool | Literal["pairs"]:
+def _inside(args: argparse.Namespace, method: Method) -> bool | Literal["pairs"]:
     """What the page of the way through the layers needs."""
+    from hf_lrp.methods import LRP
+
     if args.flow is None:
         return False
-    return "pairs" if rule.keeps_sign else True
+    if not isinstance(method, LRP):
+        args.usage_error("--flow is for --method lrp, which alone passes through layers and heads")
+    assert isinstance(method, LRP)
+    return "pairs" if method.rule.keeps_sign else True
 
 
 def _read_texts(args: argparse.Namespace) -> tuple[list[str], list[str] | None]:

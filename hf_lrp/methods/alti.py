@@ -43,9 +43,9 @@ class ALTI:
 
     def explain(self, question: Question) -> list[Relevance]:
         """Contributions of the encoder's and the decoder's input positions to the states that predict."""
-        layers = question.network.decoder.layers
-        if self.layer is not None and not 0 <= self.layer < len(layers):
-            raise ValueError(f"There is no layer {self.layer}: the decoder has {len(layers)}, counted from 0.")
+        depth = len(question.network.decoder.layers)
+        if self.layer is not None and not 0 <= self.layer < depth:
+            raise ValueError(f"There is no layer {self.layer}: the decoder has {depth}, counted from 0.")
         longest = max(question.positions, *(len(each.ids) for each in question.given))
         width, _ = widths(question.network)
         row = 4 * longest * width * question.model.dtype.itemsize  # one query's vectors from all positions
