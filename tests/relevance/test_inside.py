@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from slow_decoder import slow_decoder_inside
 from slow_propagation import slow_inside
 from test_t5gemma import model as t5gemma_model
 from tiny_decoders import DECODERS, tiny_decoder
@@ -143,6 +144,15 @@ def test_equals_the_slow_propagation(name: str) -> None:
     explained = torch.cat([torch.zeros(FIRST, dtype=torch.long), relevance.explained])
     *_, slow = slow_inside(model, AlphaBeta(), encoder_inputs(model, 4), decoder, explained, pairs=True)
     assert_same(flow_of(relevance), {key: tensor[:, FIRST:] for key, tensor in slow.items()}, 1e-7)
+
+
+@pytest.mark.parametrize("name", [name for name in DECODERS if name != "xglm"])
+def test_equals_the_slow_propagation_in_models_that_are_a_decoder_only(name: str) -> None:
+    model = tiny_decoder(name, dtype=torch.float64)
+    relevance = run_decoder(model)
+    slow, _ = slow_decoder_inside(model, AlphaBeta(), IDS, relevance.explained, PROMPT - 1)
+    tolerance = 1e-5  # many models compute norms and softmax in float32
+    assert_same(flow_of(relevance), {f"decoder.{key}": tensor for key, tensor in slow.items()}, tolerance)
 
 
 def test_equals_the_slow_propagation_with_relevance_of_both_signs() -> None:

@@ -82,9 +82,15 @@ class Layer:
 
 @dataclass
 class Seen:
-    """What went into the parts of one layer, [length, d]."""
+    """What went into the parts of one layer, [length, d], and relevance on its way back, by name and step."""
 
     x: dict[str, Tensor] = field(default_factory=dict)
+    passed: dict[str, Tensor] = field(default_factory=dict)
+
+    def join(self, past: Tensor, through: dict[str, Tensor]) -> None:
+        """Keep what goes past and through the blocks that a sum joins, [length, steps, d] each."""
+        for name, part in through.items():
+            self.passed |= {f"{name}.past": past.sum((0, 2)), f"{name}.through": part.sum((0, 2))}
 
 
 def rotate(x: Tensor, angles: Tensor, neighbours: bool) -> Tensor:
@@ -100,6 +106,14 @@ def rotate(x: Tensor, angles: Tensor, neighbours: bool) -> Tensor:
 
 def slow_decoder(model: Any, rule: Rule, ids: Tensor, explained: Tensor, first: int) -> tuple[Tensor, Tensor]:
     """The raw shares [steps, length] of logits `explained` (ids, or pairs) from position `first` on; our logits."""
+    inside, logits = slow_decoder_inside(model, rule, ids, explained, first)
+    return inside["positions"][0], logits
+
+
+def slow_decoder_inside(
+    model: Any, rule: Rule, ids: Tensor, explained: Tensor, first: int
+) -> tuple[dict[str, Tensor], Tensor]:
+    """What is at positions, goes through and past blocks, and through heads, by layer and step; our logits."""
     layers, final, projection, x = describe(model, ids)
     seen, streams = [], []
     for layer in layers:
@@ -127,9 +141,12 @@ def slow_decoder(model: Any, rule: Rule, ids: Tensor, explained: Tensor, first: 
         relevance = projection.back(rule, x, relevance)
     if final is not None:
         relevance = final.back(rule, before_final, relevance)
+    positions = [relevance.sum(-1).T]
     for layer, stream, inside in zip(reversed(layers), reversed(streams), reversed(seen), strict=True):
         relevance = _back(layer, rule, stream, inside, relevance)
-    return relevance.sum(-1).T, logits
+        positions.insert(0, relevance.sum(-1).T)
+    passed = {name: torch.stack([one.passed[name] for one in seen]) for name in seen[0].passed}
+    return passed | {"positions": torch.stack(positions)}, logits
 
 
 def forward(layer: Layer, x: Tensor, seen: Seen) -> Tensor:
@@ -212,21 +229,26 @@ def _back(layer: Layer, rule: Rule, x: Tensor, seen: Seen, relevance: Tensor) ->
         middle = seen.x["middle"]
         relevance = before_feed.back(rule, seen.x["last sum"], relevance)
         to_x, to_fed = slow_rules.residual(rule, middle, layer.last(seen.x["hidden"]), relevance)
+        seen.join(to_x, {"feed_forward": to_fed})
         relevance = before.back(rule, seen.x["sum"], to_x + _feed_back(layer, rule, seen, to_fed))
         to_x, to_attended = slow_rules.residual(rule, x, layer.out(seen.x["out"]), relevance)
+        seen.join(to_x, {"self": to_attended})
         return to_x + _attend_back(layer, rule, seen, to_attended)
     if layer.parallel:
         to_x, to_added, to_more = slow_rules.sum_of(rule, [x, seen.x["added"], seen.x["more"]], relevance)
+        seen.join(to_x, {"self": to_added, "feed_forward": to_more})
         to_attention, to_feed = _attend_back(layer, rule, seen, to_added), _feed_back(layer, rule, seen, to_more)
         assert before is not None and before_feed is not None
         if before is before_feed:
             return to_x + before.back(rule, x, to_attention + to_feed)
         return to_x + before.back(rule, x, to_attention) + before_feed.back(rule, x, to_feed)
     to_middle, to_more = slow_rules.residual(rule, seen.x["middle"], seen.x["more"], relevance)
+    seen.join(to_middle, {"feed_forward": to_more})
     to_fed = to_more if after_feed is None else after_feed.back(rule, seen.x["fed"], to_more)
     to_feed = _feed_back(layer, rule, seen, to_fed)
     relevance = to_middle + (to_feed if before_feed is None else before_feed.back(rule, seen.x["middle"], to_feed))
     to_x, to_added = slow_rules.residual(rule, x, seen.x["added"], relevance)
+    seen.join(to_x, {"self": to_added})
     to_attended = to_added if after is None else after.back(rule, seen.x["attended"], to_added)
     to_input = _attend_back(layer, rule, seen, to_attended)
     return to_x + (to_input if before is None else before.back(rule, x, to_input))
@@ -242,6 +264,7 @@ def _attend_back(layer: Layer, rule: Rule, seen: Seen, relevance: Tensor) -> Ten
     query, key, value = states(layer, seen)
     mask = mask_of(layer, relevance.shape[0])
     received = slow_rules.attention(rule, layer.scale * query, key, value, routed, mask, layer.cap)
+    seen.passed["self.heads"] = torch.stack([part.sum((1, 3)).T for part in received], -1)
     total = torch.zeros_like(seen.x["attention"])[:, None].expand(-1, relevance.shape[1], -1)
     for number, (linear, heads, part) in enumerate(
         zip((layer.q, layer.k, layer.v), (layer.heads, layer.key_heads, layer.key_heads), received, strict=True)
