@@ -29,6 +29,7 @@ from hf_lrp.links.weights import HeadReader
 from hf_lrp.pages.telling import may_be_spoken_of
 
 LEAST_SENTENCES = 10  # to know what is usual
+HEADS = 4  # of the link heads, the best first, that coverage is read from
 CHUNK = 64  # pairs that are measured together
 NAMES = ("coverage", "log_probability", "source_word", "target_word")
 
@@ -172,7 +173,7 @@ def _measure(
         )
     first = written[:SENTENCES]
     sides = read_texts([sources[n] for n in first], "source"), read_texts([texts[n] for n in first], "target")
-    heads = link_heads(reader, *sides).heads
+    heads = link_heads(reader, *sides).heads[:HEADS]
     found: list[Support] = []
     with tqdm(total=len(written), desc="Calibrating", unit="sentence", disable=not progress) as bar:
         for start in range(0, len(written), CHUNK):

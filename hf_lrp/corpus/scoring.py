@@ -65,8 +65,8 @@ class Score:
     """How a translation and its source go together, against the model's own translations.
 
     Attributes:
-        coverage: how far the source is covered: the mean over its tokens of the largest weight that the link heads
-            give them at any step.
+        coverage: how far the source is covered: the mean over its tokens of the largest weight that a link head
+            gives them at any step.
         coverage_rank: the share of the model's own translations that cover less of their sources.
         log_probability: the mean over the translation's tokens.
         log_probability_rank: the share of the model's own translations that are less probable.

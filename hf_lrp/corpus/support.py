@@ -49,8 +49,8 @@ class TokenSupport(NamedTuple):
 
 
 def token_coverage(weights: Tensor) -> Tensor:
-    """The largest weight of each source token over the steps, the mean over heads: [S] of [heads, T, S]."""
-    return weights.float().amax(1).mean(0)
+    """The largest weight of each source token over heads and steps: [S] of [heads, T, S]."""
+    return weights.float().amax((0, 1))
 
 
 def token_support(reader: HeadReader, pairs: PairsRead, heads: Sequence[Head]) -> Iterator[tuple[int, TokenSupport]]:

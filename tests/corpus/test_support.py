@@ -22,9 +22,9 @@ def reader() -> HeadReader:
     return HeadReader(tiny_model("marian"), tiny_tokenizer())
 
 
-def test_coverage_is_the_largest_weight_over_the_steps() -> None:
+def test_coverage_is_the_largest_weight_over_heads_and_steps() -> None:
     weights = torch.rand(3, 4, 5)  # [heads, T, S]
-    expected = [sum(max(float(weights[h, t, s]) for t in range(4)) for h in range(3)) / 3 for s in range(5)]
+    expected = [max(float(weights[h, t, s]) for t in range(4) for h in range(3)) for s in range(5)]
     assert token_coverage(weights).tolist() == pytest.approx(expected)
 
 
@@ -52,11 +52,11 @@ def test_a_pair_is_measured_as_the_model_sees_it_alone(reader: HeadReader) -> No
             sum(float(logs[t, prefix.ids[t]]) for t in steps) / len(steps), abs=1e-4
         )
         coverage = [
-            sum(
-                max(float(output.cross_attentions[h.layer][0, h.head, t + (h.step == "reads"), s]) for t in steps)
+            max(
+                float(output.cross_attentions[h.layer][0, h.head, t + (h.step == "reads"), s])
+                for t in steps
                 for h in HEADS
             )
-            / len(HEADS)
             for s in range(len(ids) - 1)  # without the end of the sentence
         ]
         assert support.coverage == pytest.approx(sum(coverage) / len(coverage), abs=1e-5)
