@@ -50,7 +50,7 @@ UNITS = {
     "kinds of models": ("one set of models", "sets of models"),
     "training": ("one training", "trainings"),
 }
-WIDTH = 118  # of lines of text
+WIDTH = 128  # of lines of text
 DETAILS = "claim_details.md"  # the page that has every statement
 SHORT = {"holds": "holds", "does not hold": "**no**", "not decided": "open"}
 _TABLE = re.compile(r"(<!-- table ([^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
