@@ -144,7 +144,7 @@ def mask_heads(
     read = kind_of(model).corpus_prompt(model, tokenizer, prompt)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    translator = _Translator(model, tokenizer, pairs, read)
+    translator = MaskedTranslator(model, tokenizer, pairs, read)
     ranks = {kind: shares.ranking(kind) for kind in shares.heads}
     settings = settings_of(model, pairs, read) | {"ranks": {k: [list(p) for p in r] for k, r in ranks.items()}}
     with one_writer(folder / "masked.lock", str(folder)):
@@ -161,7 +161,7 @@ def mask_heads(
     return found
 
 
-class _Translator:
+class MaskedTranslator:
     """Translates the same sources again and again, and scores each translation."""
 
     def __init__(

@@ -128,7 +128,7 @@ def _propagate_alone(patch: PatchedModel, given: DecoderInput, kept: Kept | None
     require_finite(patch.model, logits[given.steps.start - length :])
     with checked_together():
         patch.network.check_decoder(tape, None, logits)
-    capacity = _steps_per_chunk(patch.network, 0, length, logits.element_size(), max_memory)
+    capacity = steps_per_chunk(patch.network, 0, length, logits.element_size(), max_memory)
     chosen = _choose(patch, tape, logits, given)
     del logits
     with torch.inference_mode(), compiled.own_threads(patch.rule, chosen.rows):
@@ -145,7 +145,7 @@ class _Encoder:
         with checked_together():
             self.output = stack.replay(tape)
         item = self.output.element_size()
-        self.capacity = _steps_per_chunk(patch.network, len(self.output), longest, item, max_memory)
+        self.capacity = steps_per_chunk(patch.network, len(self.output), longest, item, max_memory)
         self._stack, self._tape, self._rule = stack, tape, patch.rule
         self._leaks: list[Tensor] = []
         self._rows: list[Tensor] = []
@@ -253,7 +253,7 @@ def _back(
     return Relevance(source, decoder, chosen.value, chosen.log_probability, chosen.ids)
 
 
-def _steps_per_chunk(network: Network, source: int, target: int, item: int, max_memory: int) -> int:
+def steps_per_chunk(network: Network, source: int, target: int, item: int, max_memory: int) -> int:
     """How many steps may go back together within ``max_memory`` bytes."""
     return max(1, max_memory // bytes_per_step(network, source, target, item))
 

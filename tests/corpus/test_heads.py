@@ -136,7 +136,7 @@ def test_masking_translates_scores_and_goes_on(
     embedded: Any, shares: HeadShares, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(masked_heads, "TRIALS", [Trial("lowest", 0.5), Trial("highest", 0.5), Trial("random 0", 0.5)])
-    whole, calls = masked_heads._Translator.scores, []
+    whole, calls = masked_heads.MaskedTranslator.scores, []
 
     def until_the_second(self: Any, heads: Any) -> list[float]:
         calls.append(len(heads))
@@ -144,7 +144,7 @@ def test_masking_translates_scores_and_goes_on(
             raise KeyboardInterrupt
         return whole(self, heads)
 
-    monkeypatch.setattr(masked_heads._Translator, "scores", until_the_second)
+    monkeypatch.setattr(masked_heads.MaskedTranslator, "scores", until_the_second)
     with pytest.raises(KeyboardInterrupt):
         mask_heads(*embedded, shares, PAIRS, tmp_path)
     found = mask_heads(*embedded, shares, PAIRS, tmp_path)

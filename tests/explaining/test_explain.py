@@ -319,7 +319,7 @@ def test_chunks_of_steps_change_nothing(tokenizer, family, monkeypatch):
     model = tiny_model(family, dtype=torch.float64)
     whole = explain_one(model, tokenizer, SOURCES[0], TARGETS[1])
     for steps in (1, 4):
-        monkeypatch.setattr("hf_lrp.relevance.propagation._steps_per_chunk", lambda *_, steps=steps: steps)
+        monkeypatch.setattr("hf_lrp.relevance.propagation.steps_per_chunk", lambda *_, steps=steps: steps)
         chunked = explain_one(model, tokenizer, SOURCES[0], TARGETS[1])
         torch.testing.assert_close(whole.source, chunked.source, atol=1e-12, rtol=0)
         torch.testing.assert_close(whole.target, chunked.target, atol=1e-12, rtol=0)

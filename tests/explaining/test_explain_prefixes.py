@@ -65,7 +65,7 @@ def test_equals_separate_calls(family, dtype, single_steps, tokenizer, monkeypat
     model = tiny_model(family, dtype=dtype)
     expected = explain_separately(model, tokenizer, max_new_tokens=4)
     if single_steps:
-        monkeypatch.setattr("hf_lrp.relevance.propagation._steps_per_chunk", lambda *_: 1)
+        monkeypatch.setattr("hf_lrp.relevance.propagation.steps_per_chunk", lambda *_: 1)
     results = list(explain_prefixes(model, tokenizer, SOURCES, TARGETS, max_new_tokens=4))
     assert len(results) == len(SOURCES)
     for together, alone in zip(results, expected, strict=True):
@@ -96,7 +96,7 @@ def test_every_family_shares_the_encoder(family, steps, monkeypatch):
     source = encoder_inputs(model)
     with patched(model) as patch:
         alone = [propagate(patch, source, *each, 2**40) for each in given]
-        monkeypatch.setattr("hf_lrp.relevance.propagation._steps_per_chunk", lambda *_: steps)
+        monkeypatch.setattr("hf_lrp.relevance.propagation.steps_per_chunk", lambda *_: steps)
         together = propagate_all(patch, source, given, 2**40)
     for actual, expected in zip(together, alone, strict=True):
         for name in ("source", "decoder", "logits", "log_probability"):
@@ -110,7 +110,7 @@ def test_every_family_shares_the_encoder(family, steps, monkeypatch):
 def test_the_encoder_is_passed_once_forward_and_as_seldom_as_fits_backward(capacity, sent, monkeypatch):
     model = tiny_model()
     given = [DecoderInput(decoder_inputs(model, n, seed=n), top1, slice(0, n)) for n in (2, 3, 3)]
-    monkeypatch.setattr("hf_lrp.relevance.propagation._steps_per_chunk", lambda *_: capacity)
+    monkeypatch.setattr("hf_lrp.relevance.propagation.steps_per_chunk", lambda *_: capacity)
     stack, passes, steps = model.get_encoder(), [], []
     stack.register_forward_hook(lambda *_: passes.append(1))
     with patched(model) as patch:

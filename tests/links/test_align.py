@@ -10,6 +10,7 @@ from tiny_tokenizer import tiny_tokenizer
 from hf_lrp import Aligner, Alignment, LinkHeads, Text, align, load
 from hf_lrp.links.extraction import link_strengths
 from hf_lrp.links.heads import Head
+from hf_lrp.links.words import read_word_weights
 from hf_lrp.results.alignment import alignment_error_rate
 
 SOURCES = ["She bought a red car .", "The cat sleeps .", "I do not see the old house ."]
@@ -86,17 +87,21 @@ def test_both_directions_together_average_strengths() -> None:
     sources, targets = ["the cat sees a dog"], ["he eats the big house"]
     forward, backward = Aligner(model, tokenizer, heads=heads), Aligner(back, tokenizer, heads=heads)
     both = Aligner(model, tokenizer, heads=heads, reverse=(back, tokenizer))
-    assert both.reverse is not None
-    both.reverse._heads = backward.heads
-    one = link_strengths(forward._weigh(*_texts(sources, targets), _Bar())[0].weights)
-    other = link_strengths(backward._weigh(*_texts(targets, sources), _Bar())[0].weights).T
+    assert forward.heads is not None and backward.heads is not None
+    both.all_heads = [forward.heads, backward.heads]
+    one = link_strengths(_weights(forward, *sources, *targets))
+    other = link_strengths(_weights(backward, *targets, *sources)).T
     expected = (one + other) / 2
     found = both.align(sources, targets)[0].strengths
     assert found and found == pytest.approx({(s, t): expected[t, s].item() for s, t in found})
 
 
-def _texts(sources: list[str], targets: list[str]) -> tuple[list[Text], list[Text]]:
-    return [Text.at_spaces(text) for text in sources], [Text.at_spaces(text) for text in targets]
+def _weights(aligner: Aligner, source: str, target: str) -> torch.Tensor:
+    """Weights between words, [target words, source words], of the aligner's heads together."""
+    heads = aligner.heads
+    assert heads is not None
+    ((_, pair),) = read_word_weights(aligner.reader, [Text.at_spaces(source)], [Text.at_spaces(target)], heads.heads)
+    return heads.combine(pair.weights)
 
 
 def test_parts_of_a_text_are_carried_into_the_target() -> None:
@@ -115,14 +120,9 @@ def test_every_family_with_an_encoder_that_reads_text_links_words(family: str) -
     heads = [(0, 0, "reads"), (1, 1, "predicts")]
     sources, targets = ["the cat sees a dog", "it is"], ["he eats the big house", "she was not"]
     for found in align(model, tokenizer, sources, targets, heads=heads):
-        weights = Aligner(model, tokenizer, heads=heads)._weigh([found.source], [found.target], _Bar())[0].weights
+        weights = _weights(Aligner(model, tokenizer, heads=heads), found.source.text, found.target.text)
         expected = slow_weights(model, tokenizer, found.source.text, found.target.text)
         torch.testing.assert_close(weights, expected, rtol=0, atol=1e-5)
-
-
-class _Bar:
-    def update(self, count: int) -> None:
-        pass
 
 
 def slow_weights(model, tokenizer, source: str, target: str) -> torch.Tensor:
