@@ -38,7 +38,7 @@ class AlphaBetaLRP(FeatureAttribution):
         self.hook(**kwargs)
 
     def attribute(self, batch: Any, attributed_fn: Any, *args: Any, **kwargs: Any) -> Any:
-        """What inseq calls with a batch of sentences: explain them, then let it go through the steps."""
+        """Attribution of a batch of sentences, which inseq calls: explain them, then let it go through the steps."""
         if attributed_fn != get_step_function(self.attribution_model.default_attributed_fn_id):
             raise ValueError(
                 "alpha_beta_lrp explains the logit of the written token, so attributed_fn cannot be chosen. For the "

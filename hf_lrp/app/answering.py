@@ -73,7 +73,7 @@ def _most(model: PreTrainedModel, limits: Limits) -> int:
 
 
 def describe_failure(error: Exception) -> str:
-    """What a visitor is told; of errors that are not foreseen, only the terminal gets the details."""
+    """Message to a visitor; of errors that are not foreseen, only the terminal gets the details."""
     if ran_out_of_memory(error):
         return "This needs more memory than the app may use. Shorten the sentences."
     if isinstance(error, ValueError | TypeError | RuntimeError):

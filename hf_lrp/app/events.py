@@ -1,4 +1,4 @@
-"""What happens in the app: texts of fields in, values of its components out. Nothing here knows Gradio."""
+"""Events of the app: texts of fields in, values of its components out. Nothing here knows Gradio."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOTHING, BEFORE = "nothing", "the result before"  # what to compare with, beside
 
 
 class Events:
-    """What the page's events call.
+    """Functions that the page's events call.
 
     Args:
         models: what visitors may choose.

@@ -143,5 +143,5 @@ def build(events: Events) -> gradio.Blocks:
 
 
 def _as_it_is(chosen: str | None) -> str | None:
-    """What was chosen, also where it was not offered: `Events` says so; Gradio would, too, and log a traceback."""
+    """Choice as it is, also where it was not offered: `Events` says so; Gradio would, too, and log a traceback."""
     return chosen

@@ -56,7 +56,7 @@ class Models:
 
     @property
     def labels(self) -> list[str]:
-        """What visitors choose from."""
+        """Names of the models that visitors choose from."""
         return list(self._offered)
 
     @property

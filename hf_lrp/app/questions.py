@@ -9,7 +9,7 @@ from hf_lrp.results.prefix_types import PREFIXES
 
 @dataclass(frozen=True)
 class Limits:
-    """What one visitor may use.
+    """Limits of what one visitor may use.
 
     Attributes:
         tokens: of the source, of the target and of what the model writes; of a prompt, four times as many.
@@ -33,7 +33,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be explained, as the fields of the app hold it: texts, which may be empty.
+    """Question, as the fields of the app hold it: texts, which may be empty.
 
     Attributes:
         source: the sentence to translate.

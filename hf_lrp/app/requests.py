@@ -1,4 +1,4 @@
-"""What a browser asks with: the page's own events, with texts; anything else is refused before Gradio reads it.
+"""Requests of browsers: the page's own events, with texts; anything else is refused before Gradio reads it.
 
 Gradio would look a function up by any number, and copy files for data that say they are some.
 """

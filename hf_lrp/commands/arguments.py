@@ -158,7 +158,7 @@ def count(text: str) -> int:
 
 
 def seed(text: str) -> int:
-    """What random generators take."""
+    """Seed, as random generators take it."""
     if not re.fullmatch(r"\d{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 999999999")
     return int(text)

@@ -178,7 +178,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _inside(args: argparse.Namespace, method: Method) -> bool | Literal["pairs"]:
-    """What the page of the way through the layers needs."""
+    """Option `inside`, as the page of the way through the layers needs it."""
     from hf_lrp.methods import LRP
 
     if args.flow is None:
@@ -213,7 +213,7 @@ def _read_side(texts: list[str] | None, path: str | None) -> list[str] | None:
 
 
 def _check_prefix(args: argparse.Namespace, targets: Sequence[str] | None) -> None:
-    """What `explain` would say only after the model is loaded."""
+    """Checks of the prefix that `explain` would make only after the model is loaded."""
     if args.prefix == "reference" and targets is None:
         args.usage_error("--prefix reference needs --target or --target-file")
     if args.prefix == "random" and args.pool is None and len(targets or ()) < 2:

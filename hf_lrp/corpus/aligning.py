@@ -68,7 +68,7 @@ def align_corpus(
 def _settings(
     aligner: Aligner, pairs: Sequence[tuple[Any, Any]], gold: Sequence[tuple[Any, Any, Any]] | None, strengths: bool
 ) -> dict[str, Any]:
-    """What unfinished work must have been made with."""
+    """Settings that unfinished work must have been made with."""
     models = [aligner.reader.model, *([] if aligner.reverse is None else [aligner.reverse.reader.model])]
     rows = json_bytes([[repr(side) for side in pair] for pair in pairs])
     return {

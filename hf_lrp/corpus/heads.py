@@ -152,7 +152,7 @@ def measure_heads(
 
 
 def settings_of(model: PreTrainedModel, pairs: Sequence[tuple[str, str]], prompt: Prompt | None) -> dict[str, Any]:
-    """What results over these pairs depend on."""
+    """Settings that results over these pairs depend on."""
     data = hashlib.sha256(json_bytes([list(pair) for pair in pairs])).hexdigest()
     return {"weights": hash_weights(model), "data": data} | ({} if prompt is None else {"prompt": prompt.settings})
 

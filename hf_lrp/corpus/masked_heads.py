@@ -1,4 +1,4 @@
-"""Whether heads' shares mean something: chrF of translations with heads masked, by share or in random order.
+"""Masked heads, to see whether shares mean something: chrF with heads masked by share or in random order.
 
 The protocol: in each kind of heads (encoder, self, cross) alike, a fraction of the heads is masked: those with the
 lowest shares, those with the highest, or ones drawn at random, several times. Everything is translated anew, by

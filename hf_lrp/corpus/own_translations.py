@@ -1,4 +1,4 @@
-"""What is usual in a model's own translations: how far they cover their sources, and how probable their words are."""
+"""Usual range of a model's own translations: how far they cover their sources, how probable their words are."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _BATCH = 16  # sentences that are translated together
 
 @dataclass(frozen=True)
 class OwnTranslations:
-    """What is usual in a model's own translations.
+    """Usual range of a model's own translations.
 
     Attributes:
         values: by name (`NAMES`) values in rising order: all, or 1,001 quantiles; of sentences and of words.
@@ -111,7 +111,7 @@ def load_or_measure(
     prompt: Prompt | None = None,
     **generate_options: Any,
 ) -> OwnTranslations:
-    """What is usual in a model's translations of these sources, kept in a file; interrupted, it goes on."""
+    """Usual range of a model's translations of these sources, kept in a file; interrupted, it goes on."""
     made: dict[str, Any] = {
         "weights": hash_weights(reader.model),
         "sources": hashlib.sha256(json_bytes(list(sources))).hexdigest(),

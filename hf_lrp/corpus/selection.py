@@ -167,7 +167,7 @@ def describe_corpus(pairs: Any) -> dict[str, Any]:
 
 
 def _measure(pairs: Any, count_tokens: CountTokens) -> tuple[dict[str, Any], np.ndarray]:
-    """What `describe_corpus` gives, and numbers of tokens [pairs, 2], 0 where a side is empty."""
+    """Description of `describe_corpus`, and numbers of tokens [pairs, 2], 0 where a side is empty."""
     digest = hashlib.sha256()
     counts = array("H")
     for sources, targets, _ in _batches(pairs):

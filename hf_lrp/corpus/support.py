@@ -23,7 +23,7 @@ OTHERS = 4  # sources that a translation is compared with, for ratios
 
 @dataclass(frozen=True)
 class Measures:
-    """What words are measured by.
+    """Measures of the words of both sides.
 
     Attributes:
         erasure: source words by how much the translation's log-probability falls where they are hidden, which takes a
@@ -37,7 +37,7 @@ class Measures:
 
     @property
     def names(self) -> tuple[str, str]:
-        """What source and what target words are measured by."""
+        """Names of the measures of source and of target words."""
         return "erasure" if self.erasure else "coverage", "ratio" if self.ratio else "log-probability"
 
 
@@ -131,7 +131,7 @@ def measure_pairs(
     measures: Measures,
     others: Sequence[PairsRead] = (),
 ) -> list[Support]:
-    """What `Support` says of each pair.
+    """Support of the words of each pair.
 
     Args:
         others: for ratios, the same targets with other sources.

@@ -1,4 +1,4 @@
-"""Whether a tokenizer splits the text of a translation into the tokens that the model wrote."""
+"""Check that a tokenizer splits the text of a translation into the tokens that the model wrote."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _as_shares(values: Shares, settings: Settings, numbers: Sequence[int]) -> tu
 
 
 def _inside(parted: Parted, described: Described, case: Case, vocabulary: Vocabulary) -> Inside | None:
-    """What was kept of the way through the layers, with steps first, and what stands at their positions."""
+    """Inside of the model as it was kept, with steps first, and the tokens at its positions."""
     flow, ids = parted.relevance.inside, case.prefix.decoder_ids
     if flow is None:
         return None

@@ -28,7 +28,7 @@ def doubts_about_tokenizer(model: PreTrainedModel, vocabulary: Vocabulary) -> tu
 
 
 def doubts_about_text(vocabulary: Vocabulary, ids: Tensor, side: Side) -> tuple[str, ...]:
-    """Whether most of a text, ids [n], is unknown to the tokenizer."""
+    """Doubts about a text, ids [n], most of which is unknown to the tokenizer."""
     unknown = getattr(vocabulary.tokenizer, "unk_token_id", None)
     if unknown is None or unknown in vocabulary.ends:
         return ()

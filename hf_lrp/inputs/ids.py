@@ -99,7 +99,7 @@ def as_ids(given: Tensor, name: str) -> Tensor:
 
 
 def _if_audio(given: Any, name: str) -> str:
-    """What to say where an array of floats is given instead of text."""
+    """Hint where an array of floats is given instead of text."""
     is_audio = name.startswith("source") and "float" in str(getattr(given, "dtype", ""))
     return " This model reads text: audio needs a speech model such as Whisper." if is_audio else ""
 

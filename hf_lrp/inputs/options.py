@@ -53,7 +53,7 @@ def check_source_tokens(method: Method, source_tokens: bool) -> None:
 
 
 def check_inside_option(inside: Any, source_tokens: bool, method: Method) -> None:
-    """Whether the inside of a model can be kept."""
+    """Option `inside`: refused where the inside of a model cannot be kept."""
     if inside not in (True, False) and inside != "pairs":
         raise ValueError(f"inside must be True, False or 'pairs', got {inside!r}.")
     if not inside:
@@ -90,7 +90,7 @@ def check_spelling(options: Mapping[str, Any], model: PreTrainedModel, names: It
 
 
 def check_use(prefix: str, pool: Any, generate_options: dict[str, Any]) -> None:
-    """Whether options are of use with this kind of prefix."""
+    """Options that are of no use with this kind of prefix are refused."""
     unused = sorted(generate_options.keys() - {"forced_bos_token_id"})
     if unused and prefix != "model":
         raise TypeError(

@@ -88,7 +88,7 @@ class DecoderPrompts:
         return start
 
     def _part_at_start(self, ids: list[int], start: int) -> tuple[list[int], list[int]]:
-        """What stands before and after the start token: nothing before it, but for Whisper's text of before."""
+        """Ids before and after the start token: none before it, but for Whisper's text of before."""
         if len(ids) > 1 and ids[0] == start:
             return [], ids[1:]
         if ids[:1] == [self.text_before] and start in ids:

@@ -89,7 +89,7 @@ class Prompted(NamedTuple):
         return [self.prefix(number, ids) for number, ids in enumerate(sentences)], single
 
     def _without_prompt(self, number: int, ids: list[int]) -> list[int]:
-        """What `generate` returned begins with the prompt, which is not part of the target."""
+        """Target ids in what `generate` returned, which begins with the prompt."""
         prompt = self.prompts[number % len(self.prompts)].ids.tolist()
         return ids[len(prompt) :] if ids[: len(prompt)] == prompt else ids
 
@@ -130,7 +130,7 @@ class Prompted(NamedTuple):
     def generate(
         self, model: PreTrainedModel, batch_size: int, options: dict[str, Any], progress: bool
     ) -> list[Prefix]:
-        """What the model writes after each prompt; after a text prompt, its first line."""
+        """Prefixes that the model writes after each prompt; after a text prompt, its first line."""
         require_one_sequence(options)
         results: dict[int, Prefix] = {}
         by_length = sorted(range(len(self.prompts)), key=lambda number: -len(self.prompts[number].ids))
@@ -143,7 +143,7 @@ class Prompted(NamedTuple):
         return [results[number] for number in range(len(results))]
 
     def _generate(self, model: PreTrainedModel, numbers: Sequence[int], options: dict[str, Any]) -> list[list[int]]:
-        """What is written after some of the prompts, which are padded in front to one length."""
+        """Ids that are written after some of the prompts, which are padded in front to one length."""
         batch = [self.prompts[number].ids for number in numbers]
         pad = model.generation_config.pad_token_id
         pad = min(self.vocabulary.ends, default=0) if pad is None else pad

@@ -132,7 +132,7 @@ class Aligner:
         return self._heads
 
     def align(self, sources: Sequence[Any], targets: Sequence[Any], progress: bool = False) -> list[Alignment]:
-        """What `hf_lrp.align` gives."""
+        """Links between the words of sources and translations, as `hf_lrp.align` gives them."""
         texts = self.texts(sources, targets)
         if texts[0] and not self.knows_heads:
             self.find_heads(*texts)

@@ -109,7 +109,7 @@ def saved_heads(model: PreTrainedModel) -> LinkHeads | None:
 
 
 def heads_to_dict(heads: LinkHeads) -> dict[str, Any]:
-    """What JSON keeps of link heads."""
+    """Link heads as JSON keeps them."""
     return {**asdict(heads), "heads": [list(head) for head in heads.heads]}
 
 

@@ -31,7 +31,7 @@ LOGIT_TOKENS = 512  # where logits are computed as well: large vocabularies outg
 
 
 class HeadWeights(NamedTuple):
-    """What a forward pass showed of one sentence.
+    """Weights of heads that a forward pass showed of one sentence.
 
     weights: [heads, T, S]: row t belongs to target token t, whether the head reads or predicts it; columns to source
         tokens, special ones included.

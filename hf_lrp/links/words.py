@@ -1,4 +1,4 @@
-"""What heads link between the words of sentence pairs: token weights pooled to words."""
+"""Weights of heads between the words of sentence pairs: token weights pooled to words."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Mixing(NamedTuple):
 
 
 def _layers(stack: Stack, tape: Tape, positions: int, outputs: int, rows: int) -> list[Mixing]:
-    """What each layer alone mixes; outputs: how many positions of the encoder are attended to."""
+    """Mixing of each layer alone; outputs: how many positions of the encoder are attended to."""
     found = []
     for layer in stack.layers:
         like = tape.input(layer.module)
@@ -96,7 +96,7 @@ def _layers(stack: Stack, tape: Tape, positions: int, outputs: int, rows: int) -
 
 
 def _after(mixed: Mixing, branch: Branch, taken: Tensor, own: Tensor) -> Mixing:
-    """What is mixed after one more block, which takes so much of each key [n, keys] and of its own position [n, 1]."""
+    """Mixing after one more block, which takes so much of each key [n, keys] and of its own position [n, 1]."""
     assert isinstance(branch.block, Attention)
     if branch.block.cross:
         return Mixing(taken + own * mixed.source, own * mixed.decoder)

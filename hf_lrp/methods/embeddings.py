@@ -66,7 +66,7 @@ def embed_target(question: Question, given: DecoderInput, memory: Tensor | None)
 
 
 def _run(model: PreTrainedModel, stack: Stack, inputs: Mapping[str, Any]) -> Tensor:
-    """What enters a stack's lowest layer, [positions, d], with its graph; the pass ends there."""
+    """Input of a stack's lowest layer, [positions, d], with its graph; the pass ends there."""
     seen: list[Tensor] = []
 
     def stop(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:

@@ -107,7 +107,7 @@ class ErasedPasses:
         self._memory: Tensor | None = None
 
     def before(self, given: DecoderInput) -> Chosen:
-        """What is explained, with nothing taken out."""
+        """Logits that are explained, with nothing taken out."""
         model, network = self.question.model, self.question.network
         source = {name: tensor[None] for name, tensor in self.question.source.items()}
         output = model(**source, **decoder_arguments(model, network, given))

@@ -16,7 +16,7 @@ from hf_lrp.models.structure import Network, widths
 
 
 class Returned(NamedTuple):
-    """What came back for one decoder input.
+    """Values that came back for one decoder input.
 
     of_decoder: [steps, D, d], at the input x_decoder [D, d] of the decoder's lowest layer; of_encoder: [steps, S, d],
     at x_encoder [S, d]; None without an encoder. memory: the encoder's output, [S, d].

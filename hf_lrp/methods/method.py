@@ -1,4 +1,4 @@
-"""What an attribution method must do: from one source and some predictions to values of source and prefix tokens."""
+"""Protocol of attribution methods: from one source and some predictions to values of source and prefix tokens."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _OVERHEAD, _WORKSPACE = 1.35, 14 * 10**6
 
 
 def memory_beyond_pass(question: Question, least: int) -> int:
-    """What a recorded pass over a question leaves of its memory; raises where it is less than ``least`` bytes."""
+    """Memory that a recorded pass over a question leaves; raises where it is less than ``least`` bytes."""
     network, item = question.network, question.model.dtype.itemsize
     target = max(len(each.ids) for each in question.given)
     width, widest = widths(network)

@@ -21,7 +21,7 @@ from hf_lrp.models.structure import Attention, Branch, FeedForward, Residual, St
 
 @dataclass(frozen=True)
 class Law:
-    """What stands for derivatives: the derivatives themselves, or what AttnLRP has in their place.
+    """Law of slopes: the derivatives themselves, or what AttnLRP has in their place.
 
     Args:
         constant_divisors: deviations and root mean squares in norms count as constants.

@@ -42,7 +42,7 @@ class _Complete(Exception):
 
 
 class BatchTape(Tape):
-    """What some modules of a model saw in one forward pass over a padded batch, to be read sentence by sentence."""
+    """Tape of some modules in one forward pass over a padded batch, to be read sentence by sentence."""
 
     def __init__(self, modules: Sequence[nn.Module], stop: bool, time_first: bool) -> None:
         """stop: end the forward pass once the last of the modules has run."""

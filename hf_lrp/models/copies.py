@@ -64,7 +64,7 @@ class WorkingCopy:
         return _with_settings(kept.model, model), (MERGED,)
 
     def in_float32(self, model: PreTrainedModel) -> tuple[PreTrainedModel, tuple[str, ...]]:
-        """What `merged` gave, or a float32 copy with the weights of the moment, and what to say of it."""
+        """Model that `merged` gave, or a float32 copy with the weights of the moment, and notes on it."""
         halves = _halves(model)
         if not halves:
             return model, ()

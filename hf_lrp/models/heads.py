@@ -82,7 +82,7 @@ class HeadNorm:
 
     @property
     def eps(self) -> float:
-        """What is added to the variance or mean square."""
+        """Epsilon: added to the variance or mean square."""
         return norm_eps(self.module)
 
     @property
@@ -91,7 +91,7 @@ class HeadNorm:
         return self.kind == "own layer"
 
     def rows(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What is normed together, [rows, d], and its gain, of the same shape."""
+        """Rows that are normed together, [rows, d], and their gain, of the same shape."""
         gain = 1 + self.module.weight if self.kind == "offset rms" else self.module.weight
         if gain.dim() == 1 and len(gain) != x.shape[-1]:
             rows = x.flatten(1)

@@ -209,7 +209,7 @@ def _load_tokenizer(name: str, kind: Any) -> Any:
 
 
 def _missing_package(error: Exception) -> str | None:
-    """What a tokenizer is built on that is not installed."""
+    """Package that a tokenizer is built on, where it is not installed."""
     if not isinstance(error, ImportError):
         return None
     package = next((p for p in ("sentencepiece", "tiktoken") if p in str(error).lower()), "sentencepiece")

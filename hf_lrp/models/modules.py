@@ -62,11 +62,11 @@ class RecordedNorm(Recorded):
     centred: ClassVar = True
 
     def gain(self) -> Tensor:
-        """What the normed input is multiplied by, [d]."""
+        """Gain by which the normed input is multiplied, [d]."""
         raise NotImplementedError
 
     def added(self) -> float:
-        """What is added to the variance or mean square."""
+        """Epsilon: added to the variance or mean square."""
         return norm_eps(self)
 
     def divisor(self, x: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class RecordedNorm(Recorded):
         return (offset.square().mean(-1, keepdim=True) + self.added()).sqrt()
 
     def linear_part(self, x: Tensor, vectors: Tensor) -> Tensor:
-        """What vectors [length, ..., d] become where the divisor is that of x [length, d], without the bias."""
+        """Linear part of the norm, of vectors [length, ..., d], without bias; the divisor is that of x [length, d]."""
         scale = (self.gain() / self.divisor(x)).view(len(x), *[1] * (vectors.dim() - 2), x.shape[-1])
         return scale * (vectors - vectors.mean(-1, keepdim=True) if self.centred else vectors)
 
@@ -134,6 +134,6 @@ class RecordedConv1d(Recorded, nn.Conv1d):
 
 
 def norm_eps(norm: Any) -> float:
-    """What a norm without a known class adds to the variance or mean square."""
+    """Epsilon of a norm without a known class: added to the variance or mean square."""
     eps: float = norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps
     return eps

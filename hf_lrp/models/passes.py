@@ -125,7 +125,7 @@ def forward_passes(
 
 
 def decoder_arguments(model: PreTrainedModel, network: Network, given: DecoderInput) -> dict[str, Any]:
-    """What the model's forward method is given besides the source, a batch of one; no token is padding."""
+    """Arguments of the model's forward method besides the source, a batch of one; no token is padding."""
     ids = given.ids[None]
     if network.encoder is not None:
         return {"decoder_input_ids": ids, "decoder_attention_mask": torch.ones_like(ids), "use_cache": False}
@@ -141,7 +141,7 @@ def takes(model: PreTrainedModel, argument: str) -> bool:
 
 
 def choose_logits(logits: Tensor, given: DecoderInput) -> Chosen:
-    """What is explained of the steps' logits [T, V]."""
+    """Logits that are explained, of the steps' logits [T, V]."""
     ids = given.choose(logits)
     pairs = ids.reshape(len(ids), -1)
     values = logits.gather(1, pairs)

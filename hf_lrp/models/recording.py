@@ -60,7 +60,7 @@ class Tape:
         del self._seen[module]
 
     def once(self, key: Any, make: Callable[[], Kept]) -> Kept:
-        """What ``make`` gives, made once for this forward pass."""
+        """Value that ``make`` gives, made once for this forward pass."""
         if key not in self._kept:
             self._kept[key] = make()
         kept: Kept = self._kept[key]

@@ -159,11 +159,11 @@ class Branch:
         return self.block.entry(tape) if self.before is None else tape.input(self.before)
 
     def exit(self, tape: Tape) -> Tensor:
-        """What is added, [length, d]."""
+        """Output that is added, [length, d]."""
         return self.block.exit(tape) if self.after is None else tape.output(self.after)
 
     def replay(self, tape: Tape, x: Tensor, memory: Tensor | None) -> Tensor:
-        """What is added to ``x``, checked step by step against what was recorded: [length, d]."""
+        """Output that is added to ``x``, checked step by step against what was recorded: [length, d]."""
         if self.before is not None:
             require_equal(tape.input(self.before), x, "input of a norm")
             x = self.before.replay(tape)
@@ -197,7 +197,7 @@ class Residual:
         return [self.branches[0].entry(tape), *(branch.exit(tape) for branch in self.branches)]
 
     def replay(self, tape: Tape, x: Tensor, memory: Tensor | None) -> Tensor:
-        """What comes out for ``x``, checked step by step against what was recorded: [length, d]."""
+        """Output for ``x``, checked step by step against what was recorded: [length, d]."""
         joined = x
         for branch in self.branches:
             joined = joined + branch.replay(tape, x, memory)
@@ -215,7 +215,7 @@ class Layer:
     residuals: tuple[Residual, ...]
 
     def replay(self, tape: Tape, x: Tensor, memory: Tensor | None) -> Tensor:
-        """What comes out for ``x``, checked against what was recorded: [length, d]."""
+        """Output for ``x``, checked against what was recorded: [length, d]."""
         require_equal(tape.input(self.module), x, "input of a layer")
         for residual in self.residuals:
             x = residual.replay(tape, x, memory)

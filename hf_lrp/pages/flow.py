@@ -52,7 +52,7 @@ def write_flow(path: str | os.PathLike[str], contributions: Contributions, title
 
 
 def flow_data(c: Contributions) -> dict[str, Any]:
-    """What the page draws, by step: shares at positions, sent, through heads and blocks, and from place to place."""
+    """Data of the page, by step: shares at positions, sent, through heads and blocks, and from place to place."""
     inside = c.inside
     assert inside is not None
     return {

@@ -1,4 +1,4 @@
-"""What the page is given to draw: results as plain data, the only thing between Python and the page's scripts.
+"""Data of the page: results as plain data, the only thing between Python and the page's scripts.
 
 Page: `entries`; `scale`, by level where the colour scale ends; `signed`, whether a share is negative.
 
@@ -167,7 +167,7 @@ def _result(c: Contributions, levels: dict[str, Contributions], usual: UsualRang
 
 
 def _unusual(c: Contributions, usual: UsualRange | None) -> Unusual:
-    """What stands out in a result, word by word: the same for both levels."""
+    """Unusual words of a result, one by one: the same for both levels."""
     parts = _parts(c.target_tokens, c.predicted_tokens)
     words = tuple(c.target_words[step - 1] for step in c.steps)
     numbers = dict.fromkeys(words)

@@ -203,7 +203,7 @@ class _Chosen(NamedTuple):
 
 
 def _choose(patch: PatchedModel, tape: Tape, logits: Tensor, given: DecoderInput) -> _Chosen:
-    """What is explained of logits [positions, V], those of the last positions or of all; the tape forgets the rest."""
+    """Logits that are explained, of those of the last or all positions, [positions, V]; the tape forgets the rest."""
     left_out = len(given.ids) - len(logits)
     steps = slice(given.steps.start - left_out, given.steps.stop - left_out)
     logits = logits[steps]
@@ -259,7 +259,7 @@ def steps_per_chunk(network: Network, source: int, target: int, item: int, max_m
 
 
 def memory_for_steps(network: Network, source: int, target: int, item: int, max_memory: int, kept: int = 0) -> int:
-    """What a pass over a sentence of these lengths leaves of ``max_memory`` bytes for steps; raises if too little.
+    """Memory for steps that a pass over a sentence of these lengths leaves of ``max_memory``; raises if too little.
 
     kept: bytes of what is kept of all steps on their way.
     """

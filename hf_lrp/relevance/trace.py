@@ -103,7 +103,7 @@ class Trace:
                 self.flow[f"{name}.heads"][number, :, :, kind] = heads.sum(0)
 
     def received(self, block: Attention, window: Window) -> Tensor:
-        """What was noted of each head, [heads, steps, 3], for the steps of a window."""
+        """Relevance that each head received, [heads, steps, 3], for the steps of a window."""
         name, number = self._blocks[id(block)]
         heads = self.flow[f"{name}.heads"][number].transpose(0, 1)
         return heads[:, self._steps(window)] if window.own_step else heads
@@ -180,7 +180,7 @@ def block_name(block: Attention | FeedForward) -> str:
 
 
 def bytes_of_pairs(network: Network, source: int, target: int, steps: int, item: int) -> int:
-    """What pairs of queries and keys take, of sentences of these lengths: as noted, joined, and in the result."""
+    """Bytes of the pairs of queries and keys of sentences of these lengths: as noted, joined, and in the result."""
     sizes = [
         block.q.heads * length * (1 + 2 * (source if block.cross else length))
         for stack, length in ((network.encoder, source), (network.decoder, target))

@@ -1,4 +1,4 @@
-"""What is kept of the inside of a model: relevance by layer, position, block and head, one row per step."""
+"""Inside of a model as it is kept: relevance by layer, position, block and head, one row per step."""
 
 from __future__ import annotations
 

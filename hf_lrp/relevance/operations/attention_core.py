@@ -25,7 +25,7 @@ CAUSAL_BLOCKS, CAUSAL_QUERIES = 4, 32
 
 
 class Core(NamedTuple):
-    """What attention is computed from, and which of it has to do with relevance; as in `attention`."""
+    """Tensors that attention is computed from, and which of them have to do with relevance; as in `attention`."""
 
     query: Tensor
     key: Tensor
@@ -204,7 +204,7 @@ def _by_key(routed: Tensor, product: Tensor, own_step: bool) -> Tensor:
 
 
 def _send_to_keys(weights: Tensor, relevance: Tensor, own_step: bool) -> Tensor:
-    """What keys receive if queries send by attention weight: [heads, q, steps, d] -> [heads, k, steps, d]."""
+    """Relevance of keys if queries send by attention weight: [heads, q, steps, d] -> [heads, k, steps, d]."""
     if own_step:
         return weights.transpose(1, 2).unsqueeze(-1) * relevance.transpose(1, 2)
     return (weights.transpose(1, 2) @ relevance.flatten(2)).view(len(weights), -1, *relevance.shape[2:])

@@ -21,7 +21,7 @@ class Pairs(NamedTuple):
 
 
 def attention_pairs(rule: Rule, core: Core, relevance: Tensor, received: Tensor) -> Pairs:
-    """What each query's output sends to the query itself, and to the keys and the values of all positions.
+    """Relevance that each query's output sends to the query itself, and to the keys and the values of all positions.
 
     relevance: as in `attention`; received: [heads, steps, 3], what `attention` sent to all queries, keys and values of
     each head, to which pairs sum up. With ``own_step`` pairs have one step, and ``received`` one for each query.

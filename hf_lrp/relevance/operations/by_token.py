@@ -20,7 +20,7 @@ Writer = Callable[[slice, Tensor], object]
 
 
 def share_bias(rule: Rule, bias: Tensor, inputs: int) -> tuple[Tensor, Tensor | None]:
-    """What each input has of the bias, and what of it stands as an input of its own.
+    """Bias that each input has, and bias that stands as an input of its own.
 
     An equal share would break the proportion of relevance and activation that rules which detach live on: for them
     the bias is one more input, whose relevance `conserve` gives to the others.

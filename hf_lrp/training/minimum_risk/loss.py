@@ -149,7 +149,7 @@ def _states_without_dropout(model: PreTrainedModel, batch: Mapping[str, Tensor])
 
 
 class _Encoded(NamedTuple):
-    """What the one call of the model gives: log-probabilities of the references [sources], and ``states``
+    """Outputs of the one call of the model: log-probabilities of the references [sources], and ``states``
     [sources, S, d] of the encoder with their mask [sources, S]."""
 
     log_probabilities: Tensor
