@@ -3,6 +3,8 @@
     python recipes/links/word_links.py --gold zh-en.tsv --model opus-mt-zh-en --out zh-en.json
     python recipes/links/word_links.py --gold de-en.tsv --model de-en --reverse en-de --out de-en.json
     python recipes/links/word_links.py --gold zh-en.tsv --links eflomal.txt --out zh-en-eflomal.json
+    python recipes/links/word_links.py --gold zh-en.tsv --model opus-mt-zh-en --contributions --out zh-en-shares.json
+    python recipes/links/word_links.py --gold en-fr.tsv --model SmolLM2 --prompt "$PROMPT" --out en-fr.json
 
 A file that is there already is shown, not made again.
 """
@@ -22,6 +24,7 @@ import torch
 
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.json_files import json_bytes
+from hf_lrp.explaining.explainer import Explainer
 from hf_lrp.links.agreement import best_heads
 from hf_lrp.links.aligner import Aligner
 from hf_lrp.links.extraction import mutual_best
@@ -116,10 +119,19 @@ def diagonal(gold: Gold) -> list[Links]:
     ]
 
 
+def by_contributions(model: Path, gold: Gold) -> list[Links]:
+    """What `Contributions.alignment()` gives."""
+    explainer = Explainer(*load(model))
+    rows = zip(gold.sources, gold.targets, strict=True)
+    return [explainer.explain(" ".join(s), " ".join(t), predict="target").alignment() for s, t in rows]
+
+
 def measure(args: argparse.Namespace, gold: Gold) -> dict[str, Any]:
     """Error rates of both halves by what chose the heads."""
     choosing, reporting = gold.half(0), gold.half(1)
-    aligner = Aligner(*load(args.model), reverse=None if args.reverse is None else load(args.reverse))
+    aligner = Aligner(
+        *load(args.model), reverse=None if args.reverse is None else load(args.reverse), prompt=args.prompt
+    )
     known = [
         (s, t, " ".join(f"{i}{'-' if (i, j) in sure else 'p'}{j}" for i, j in sorted(possible)))
         for s, t, sure, possible in zip(*choosing, strict=True)
@@ -158,7 +170,9 @@ def main() -> None:
     parser.add_argument("--turned", action="store_true", help="the model translates the gold file's target")
     parser.add_argument("--model", type=Path, help="a folder")
     parser.add_argument("--reverse", type=Path, help="a model of the other direction")
+    parser.add_argument("--prompt", help="with {source}, for a model without an encoder")
     parser.add_argument("--links", type=Path, help="links of another aligner for all lines, instead of a model")
+    parser.add_argument("--contributions", action="store_true", help="measure Contributions.alignment() on odd lines")
     parser.add_argument("--out", type=Path, required=True, help="a JSON file")
     args = parser.parse_args()
     if not args.out.exists():
@@ -166,6 +180,9 @@ def main() -> None:
         if args.links is not None:
             odd = [set(links) for links in read_links(args.links).sure[1::2]]
             result = {"odd lines": {args.links.stem: interval(counts(odd, gold.half(1)))}}
+        elif args.contributions:
+            odd = by_contributions(args.model, gold.half(1))
+            result = {"odd lines": {"Contributions.alignment()": interval(counts(odd, gold.half(1)))}}
         else:
             result = measure(args, gold)
         write_atomically(args.out, json_bytes(result))
