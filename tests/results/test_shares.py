@@ -81,10 +81,10 @@ def test_words_have_raw_values_only_where_their_pieces_have_one_scale():
 
 
 def test_steps_keep_their_scale_and_inside():
-    c = signed(inside=Inside({"heads": torch.arange(6).reshape(3, 2)}))
+    c = signed(inside=Inside({"heads": torch.arange(6.0).reshape(3, 2)}))
     assert c[1:].scale.tolist() == [4, 0]
     assert c[1:].inside["heads"].tolist() == [[2, 3], [4, 5]]
-    assert c.merge_subwords().inside is None
+    assert c.merge_subwords().inside["heads"].tolist() == [[1, 2], [4, 5]]  # the mean of the first word's two pieces
     with pytest.raises(ValueError, match=r"inside\['heads'\] must have 3 rows"):
         signed(inside=Inside({"heads": torch.zeros(2, 2)}))
 
