@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import os
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,7 @@ from hf_lrp.results.paged import Paged
 from hf_lrp.results.plotted import Plotted
 from hf_lrp.results.shares import RawValues, kept_without_start, raw_values
 from hf_lrp.results.spans import Span, check_spans
-from hf_lrp.results.steps import Step
+from hf_lrp.results.steps import Step, step_at
 from hf_lrp.results.used_method import UsedMethod
 
 if TYPE_CHECKING:
@@ -166,24 +165,7 @@ class Contributions(Plotted, Paged):
         i = operator.index(index)
         if not -len(self) <= i < len(self):
             raise IndexError(f"there is no step at index {i}: there are {len(self)} steps.")
-        known = self.known[i]
-        return Step(
-            number=self.steps[i],
-            token=self.target_tokens[self.steps[i] - 1],
-            predicted_token=self.predicted_tokens[i],
-            is_written=self.is_written[i],
-            probability=self.probability[i].item(),
-            log_probability=self.log_probability[i].item(),
-            logit=self.logits[i].item(),
-            source_tokens=self.source_tokens,
-            source=self.source[i],
-            prefix_tokens=self.target_tokens[: int(known.sum())],
-            target=self.target[i, known],
-            source_total=self.source_total[i].item(),
-            target_total=self.target_total[i].item(),
-            start=self.start[i].item(),
-            spans={name: span.total[i].item() for name, span in self.spans.items()},
-        )
+        return step_at(self, i)
 
     def _choose(self, indices: range) -> Contributions:
         chosen = sorted(indices)
@@ -357,12 +339,9 @@ class Contributions(Plotted, Paged):
 
         Numbers that JSON does not know, such as the nan of an undefined entropy, become None.
         """
-        derived = ("probability", "source_total", "target_total", "source_entropy", "target_entropy")
-        names = [*(field.name for field in fields(self)), *derived]
-        spans = {name: {"tokens": list(s.tokens), "shares": _plain(s.shares)} for name, s in self.spans.items()}
-        inside = self.inside and {name: _plain(tensor) for name, tensor in self.inside.tensors.items()}
-        own = {"method": self.method.to_plain(), "spans": spans, "inside": inside}
-        return {name: _plain(getattr(self, name)) for name in names if name not in own} | own
+        from hf_lrp.results.exporting import plain_values
+
+        return plain_values(self)
 
     def to_pandas(self) -> DataFrame:
         """One row per step and input token that is known at that step.
@@ -448,14 +427,6 @@ class Contributions(Plotted, Paged):
         return all(_same(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from hf_lrp.results.contributions import Contributions
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,6 +62,28 @@ class Step:
             f"<Step {self.number}: {self.predicted_token!r}{written}, probability {self.probability:.2f}, "
             f"R(source) {self.source_total:.3f}, R(target) {self.target_total:.3f}>"
         )
+
+
+def step_at(c: Contributions, i: int) -> Step:
+    """Step of a result at an index, which counts from 0."""
+    known = c.known[i]
+    return Step(
+        number=c.steps[i],
+        token=c.target_tokens[c.steps[i] - 1],
+        predicted_token=c.predicted_tokens[i],
+        is_written=c.is_written[i],
+        probability=c.probability[i].item(),
+        log_probability=c.log_probability[i].item(),
+        logit=c.logits[i].item(),
+        source_tokens=c.source_tokens,
+        source=c.source[i],
+        prefix_tokens=c.target_tokens[: int(known.sum())],
+        target=c.target[i, known],
+        source_total=c.source_total[i].item(),
+        target_total=c.target_total[i].item(),
+        start=c.start[i].item(),
+        spans={name: span.total[i].item() for name, span in c.spans.items()},
+    )
 
 
 def _largest(tokens: Sequence[str], shares: Tensor, n: int) -> list[tuple[str, float]]:
