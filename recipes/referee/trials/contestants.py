@@ -10,13 +10,16 @@ import numpy as np
 from judgement.questions import BASELINE
 
 from hf_lrp import Epsilon, Explainer
-from hf_lrp.methods import ALTI, LRP, Attention, Erasure
+from hf_lrp.methods import ALTI, LRP, Attention, AttnLRP, Erasure, GradientNorm, GradientTimesInput
 
 METHODS: dict[str, Any] = {
     BASELINE: LRP(),
     "epsilon-lrp": LRP(Epsilon()),
+    "attn-lrp": AttnLRP(),
     "alti": ALTI(),
     "attention": Attention(),
+    "gradient-norm": GradientNorm(),
+    "gradient-x-input": GradientTimesInput(),
     "erasure": Erasure(),
 }
 WITHOUT_SHARE = ("attention",)  # source and prefix sum to 1 each: R(source) means nothing
