@@ -105,9 +105,9 @@ def _part(words: tuple[str, str], step: int, given: tuple[list[int], list[int]],
         return Parting(words, step, (ours, theirs), "")
     both, compared = f"“{words[0]}” and “{words[1]}”", f"“{texts[0][step]}” against “{texts[1][step]}”"
     if shared:
-        said = f"{both} share “{shared}”, and the pieces after it decide: explained is {compared}"
+        said = f"{both} share “{shared}”, and the pieces after it decide: this explains {compared}"
     else:
-        said = f"{both} share no first piece, so their first pieces decide: explained is {compared}"
+        said = f"{both} share no first piece, so their first pieces decide: this explains {compared}"
     named = [f"“{text}” of “{word}”" for text, word in zip(later, words, strict=True) if text]
     note = f"{said}; what comes later, {' and '.join(named)}, is not compared" if named else said
     return Parting(words, step, (ours, theirs), note)

@@ -3,6 +3,7 @@
 from example_contributions import make_contributions
 
 from hf_lrp.results.collection import ContributionsList
+from hf_lrp.results.used_method import UsedMethod
 
 HOSTILE = (
     "<script>window.ran=1</script>",
@@ -13,7 +14,9 @@ HOSTILE = (
 
 
 def test_scripts_in_sentences_are_texts(open_page):
-    c = make_contributions(HOSTILE, HOSTILE, model=HOSTILE[2], rule=HOSTILE[2], notes=HOSTILE)
+    c = make_contributions(
+        HOSTILE, HOSTILE, model=HOSTILE[2], method=UsedMethod(HOSTILE[2], {"rule": HOSTILE[2]}), notes=HOSTILE
+    )
     for text in (c.to_html(), c.compare(c).to_html(), ContributionsList([c, c]).to_html()):
         page = open_page(text, "#s=1")
         assert page.evaluate("window.ran") is None

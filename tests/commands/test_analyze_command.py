@@ -46,7 +46,7 @@ def test_it_evaluates_and_shows_the_overall_figures(tmp_path, model, data, capsy
     for prefix in run.prefixes:
         row = next(line for line in printed.splitlines() if line.strip().startswith(prefix)).split()
         assert row[1] == f"{run.metrics[prefix]['source_total']:.3f}"
-        assert row[5] == f"{run.metrics[prefix]['accuracy']:.3f}"
+        assert row[4] == f"{run.metrics[prefix]['accuracy']:.3f}"
 
 
 def test_columns_lengths_and_beams(tmp_path, model):

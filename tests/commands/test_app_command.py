@@ -29,7 +29,7 @@ def test_ports_are_numbers(port: str, capsys: pytest.CaptureFixture[str]) -> Non
 def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "gradio", None)
     assert main(["app"]) == 1
-    assert 'pip install "hf-lrp[app]"' in capsys.readouterr().err
+    assert 'pip install "gradio' in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hf_lrp.links.agreement import Words, written
-from hf_lrp.links.extraction import Extraction, link_strengths, read_links, word_weights
+from hf_lrp.links.extraction import DEFAULT, link_strengths, read_links, word_weights
 from hf_lrp.links.texts import Text
 from hf_lrp.links.weights import HeadReader
+from hf_lrp.links.words import Words, written
 from trials.subjects import Subject
 
 PAIRS = 80  # of a file, from the first on that is not too long
@@ -69,8 +69,8 @@ class GoldPairs:
         rows = {"predicts": values, "reads": torch.cat([values[1:], values[-1:]])}
         counts = {}
         for step in STEPS:
-            strengths = word_weights(rows[step].clamp(min=0)[None], words.target, words.source)
-            found = read_links(link_strengths(strengths, Extraction().diagonal), Extraction())
+            weights = word_weights(rows[step].clamp(min=0), words.target, words.source)
+            found = read_links(link_strengths(weights), DEFAULT)
             counts[step] = {
                 "in_sure": [len(found & pair.sure)],
                 "in_possible": [len(found & pair.possible)],
