@@ -24,6 +24,11 @@ EXAMPLES = """
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `run` reads."""
     add_run_arguments(parser)
+    parser.add_argument(
+        "--no-line",
+        action="store_true",
+        help="leave out the line below each figure that names model, number of sentences and bands",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -31,5 +36,7 @@ def run(args: argparse.Namespace) -> None:
     given = read_given(args)
     from hf_lrp.corpus.folders import draw_folders
 
-    for figure in draw_folders(given, args.out, growth=args.growth, progress=sys.stderr.isatty()):
+    for figure in draw_folders(
+        given, args.out, growth=args.growth, line=not args.no_line, progress=sys.stderr.isatty()
+    ):
         print(f"wrote {args.out / figure.name} (.pdf .svg .png .csv)", file=sys.stderr)

@@ -67,16 +67,17 @@ def read_folders(folders: Sequence[str | Path], labels: Sequence[str] | None = N
 
 
 def draw_folders(
-    given: Given, out: str | Path, *, growth: bool = False, progress: bool = False
+    given: Given, out: str | Path, *, growth: bool = False, line: bool = True, progress: bool = False
 ) -> list[WrittenFigure]:
     """Draw what the runs and timelines allow; figures of single ones have their own folders where several are given.
 
     `growth`: the runs are in order from the least to the most data; arrows lead from the first to the last.
+    `line`: below each figure stand model, number of sentences and what its bands are.
     """
     planned = list(_plan(given, growth))
     written = []
     for folder, chart in tqdm(planned, desc="drawing", unit="figure", disable=not progress):
-        contents = figures.write_figure(chart, Path(out) / folder)
+        contents = figures.write_figure(chart, Path(out) / folder, line=line)
         written.append(WrittenFigure(chart, folder, contents["svg"]))
     return written
 

@@ -25,23 +25,23 @@ def charts_of_run(run: MeasuredRun) -> list[Chart]:
     The first three are with reference prefixes, as in the paper, or else with the first type that the run has.
     """
     prefix = "reference" if "reference" in run.tables else next(iter(run.tables))
-    bands = describe_bands(run.run.number)
-    of_prefix = f"{run.label}, {prefix} prefixes, {run.run.number} sentences."
+    line = _line(run.run.number, f"{run.label}, {prefix} prefixes")
     charts = [
         Chart(
             "1-contributions-by-position",
-            f"Contribution of the whole source at each target position, from the second on. {of_prefix} {bands}",
+            "Contribution of the whole source at each target position, from the second on.",
             (_panel("source_total", [(run.label, run.tables[prefix])], [run.endings[prefix]]),),
+            line=line,
         ),
-        _source_positions(run, prefix, of_prefix),
+        _source_positions(run, prefix, line),
         Chart(
             "3-entropies-by-position",
-            "Entropy of source contributions (a) and of target contributions (b) at each target position, in nats. "
-            f"{of_prefix} {bands}",
+            "Entropy of source contributions (a) and of target contributions (b) at each target position, in nats.",
             tuple(
                 _panel(quantity, [(run.label, run.tables[prefix])], [run.endings[prefix]])
                 for quantity in ("source_entropy", "target_entropy")
             ),
+            line=line,
         ),
     ]
     if len(run.tables) > 1:
@@ -49,12 +49,12 @@ def charts_of_run(run: MeasuredRun) -> list[Chart]:
             Chart(
                 "4-prefix-types",
                 "Contribution of source (a) and entropy of source contributions (b) with prefixes of "
-                f"different types. {run.label}, {run.run.number} sentences.{_say_whose_end_is_named(run.endings)} "
-                f"{bands}",
+                f"different types.{_say_whose_end_is_named(run.endings)}",
                 tuple(
                     _panel(quantity, list(run.tables.items()), list(run.endings.values()))
                     for quantity in ("source_total", "source_entropy")
                 ),
+                line=_line(run.run.number, run.label),
             )
         )
     return [*charts, *_prompt_parts(run)]
@@ -83,14 +83,12 @@ def _prompt_parts(run: MeasuredRun) -> list[Chart]:
             panels.append(Panel("share", "raw share", position_label(table.relative), tuple(curves), title=title))
     if not panels:
         return []
-    caption = (
-        "Raw shares of the parts of the prompt, of source and of target at each target position; they sum to 1. "
-        f"{run.label}, {run.run.number} sentences. {describe_bands(run.run.number)}"
-    )
-    return [Chart("12-parts-of-the-prompt", caption, tuple(panels), columns=min(2, len(panels)))]
+    caption = "Raw shares of the parts of the prompt, of source and of target at each target position; they sum to 1."
+    line = _line(run.run.number, run.label)
+    return [Chart("12-parts-of-the-prompt", caption, tuple(panels), columns=min(2, len(panels)), line=line)]
 
 
-def _source_positions(run: MeasuredRun, prefix: str, of_prefix: str) -> Chart:
+def _source_positions(run: MeasuredRun, prefix: str, line: str) -> Chart:
     table, endings = run.tables[prefix], run.endings[prefix]
     label = "total contribution"
     curve = _curve(run.label, table.source_axis, source_positions(table))
@@ -106,11 +104,7 @@ def _source_positions(run: MeasuredRun, prefix: str, of_prefix: str) -> Chart:
             Panel("last_source", label, "position from the end", (last,), title="last tokens", named_positions=names),
         ]
         caption += " (b): the last source tokens, counted from the end."
-    return Chart(
-        "2-source-positions",
-        f"{caption} {of_prefix} {describe_bands(run.run.number)}",
-        tuple(panels),
-    )
+    return Chart("2-source-positions", caption, tuple(panels), line=line)
 
 
 def _objectives(runs: Sequence[MeasuredRun], prefix: str) -> Chart:
@@ -121,9 +115,10 @@ def _objectives(runs: Sequence[MeasuredRun], prefix: str) -> Chart:
     return Chart(
         f"5-side-by-side-{prefix}",
         f"Contribution of source (a) and entropy of source contributions (b) with {prefix} prefixes; below, the "
-        f"differences to {runs[0].label}, paired by sentence. {_describe_number(runs)}",
+        f"differences to {runs[0].label}, paired by sentence.",
         tuple(panels),
         columns=2,
+        line=_line(runs[0].run.number, f"{prefix} prefixes"),
     )
 
 
@@ -134,14 +129,16 @@ def _growth(runs: Sequence[MeasuredRun], prefix: str) -> Chart:
         f"6-growth-{prefix}",
         f"Contribution of source (a) and entropy of source contributions (b) with {prefix} prefixes, from "
         f"{runs[0].label} to {runs[-1].label}; arrows lead from the first to the last where their intervals "
-        f"do not overlap. {_describe_number(runs)}",
+        "do not overlap.",
         tuple(_panel(quantity, tables, endings) for quantity in ("source_total", "source_entropy")),
         kind=kind,
+        line=_line(runs[0].run.number, f"{prefix} prefixes"),
     )
 
 
-def _describe_number(runs: Sequence[MeasuredRun]) -> str:
-    return f"{runs[0].run.number} sentences. {describe_bands(runs[0].run.number)}"
+def _line(sentences: int, whose: str) -> str:
+    """The line below a figure: whose contributions, of how many sentences, and its bands."""
+    return f"{whose}, {sentences:,} sentences. {describe_bands(sentences)}"
 
 
 def _of_prefix(runs: Sequence[MeasuredRun], prefix: str) -> tuple[list[tuple[str, Table]], list[Endings]]:

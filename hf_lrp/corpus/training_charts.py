@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from hf_lrp.corpus.measures import DIVERGENCE
@@ -26,9 +27,8 @@ _LABELS = {name: quantity.label for name, quantity in QUANTITIES.items()} | {
 def charts_of_timeline(timeline: Timeline, label: str) -> list[Chart]:
     """Training stages, entropies, accuracy and change by position, and the timeline; as far as they were measured."""
     stages, about = find_stages_of(timeline)
-    bands = describe_bands(timeline.number)
-    lines = " Dashed lines part the stages." if len(stages) > 1 else ""
-    about = f"{label}, {timeline.prefix} prefixes, {timeline.number} sentences. {about}"
+    line = f"{label}, {timeline.prefix} prefixes, {timeline.number:,} sentences. {describe_bands(timeline.number)}"
+    dashed = " Dashed lines part the stages." if len(stages) > 1 else ""
     over_steps = [name for name in (DIVERGENCE, *STAGED) if name in timeline.overall]
     # Only reference prefixes are the correct translation.
     accuracy = ["accuracy"] * (timeline.prefix == "reference")
@@ -36,7 +36,7 @@ def charts_of_timeline(timeline: Timeline, label: str) -> list[Chart]:
     charts = [
         Chart(
             "7-training-stages",
-            f"Over training steps: {_enumerate(over_steps)}.{lines} {about} {bands}",
+            f"Over training steps: {_enumerate(over_steps)}.{dashed} {about}",
             tuple(_over_steps(timeline, name) for name in over_steps),
             columns=2,
             kind="steps",
@@ -47,13 +47,13 @@ def charts_of_timeline(timeline: Timeline, label: str) -> list[Chart]:
         _over_positions(timeline, "10-change-over-checkpoints", changes, stages, about),
         Chart(
             "11-training-timeline",
-            f"The training timeline, with numbers where training and its stages begin and end. {about} {bands}",
+            f"The training timeline, with numbers where training and its stages begin and end. {about}",
             tuple(_over_steps(timeline, name) for name in (*over_steps, *accuracy)),
             kind="timeline",
             stages=stages,
         ),
     ]
-    return charts
+    return [replace(chart, line=line) for chart in charts]
 
 
 def find_stages_of(timeline: Timeline) -> tuple[tuple[Stage, ...], str]:
@@ -98,8 +98,7 @@ def _over_positions(
     since = " Changes are since the checkpoint before." if quantities[0].startswith(CHANGE) else ""
     caption = (
         f"By target position for each checkpoint, coloured by training step: {_enumerate(quantities)}.{since} "
-        f"Circles: the first {'change' if since else 'checkpoint'}, squares: the last, both with bands. {about} "
-        f"{describe_bands(timeline.number)}"
+        f"Circles: the first {'change' if since else 'checkpoint'}, squares: the last, both with bands. {about}"
     )
     return Chart(stem, caption, tuple(panels), kind="checkpoints", stages=stages)
 

@@ -17,7 +17,7 @@ Kind = Literal["curves", "growth", "checkpoints", "steps", "timeline"]
 
 
 def describe_bands(sentences: int) -> str:
-    """Description of the bands of a figure, for its caption."""
+    """Description of the bands of a figure, for the line below it."""
     return f"Bands: {CONFIDENCE:.0%} bootstrap intervals over sentences. {say_if_few(sentences)}".rstrip()
 
 
@@ -57,7 +57,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure: `stem` names its files, `columns` says how many panels stand side by side."""
+    """A figure: `stem` names its files, `columns` says how many panels stand side by side.
+
+    `caption` says what it shows, and `line`, drawn below the panels, of what: model, number of sentences, bands.
+    """
 
     stem: str
     caption: str
@@ -65,6 +68,7 @@ class Chart:
     columns: int = 1
     kind: Kind = "curves"
     stages: tuple[Stage, ...] = ()
+    line: str = ""
 
 
 _COLUMNS = ("quantity", "panel", "curve", "step", "x", "value", "low", "high")

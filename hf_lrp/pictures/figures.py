@@ -12,7 +12,7 @@ from hf_lrp.pictures.by_position import draw_checkpoints, draw_curves, draw_grow
 from hf_lrp.pictures.by_update import draw_steps, draw_timeline
 from hf_lrp.pictures.charts import Chart, Panel, chart_csv
 from hf_lrp.pictures.fonts import drawable
-from hf_lrp.pictures.look import FORMATS, printed_look, save
+from hf_lrp.pictures.look import FORMATS, add_line, printed_look, save
 
 _DRAW = {
     "curves": draw_curves,
@@ -23,19 +23,22 @@ _DRAW = {
 }
 
 
-def draw(chart: Chart) -> Figure:
-    """The figure of a chart; pyplot knows nothing of it."""
+def draw(chart: Chart, *, line: bool = True) -> Figure:
+    """The figure of a chart, with the line that says of what, unless it is left out; pyplot knows nothing of it."""
     chart, families = _with_fonts(chart)
     with printed_look(families):
-        return _DRAW[chart.kind](chart)
+        figure = _DRAW[chart.kind](chart)
+        if line and chart.line:
+            add_line(figure, chart.line)
+        return figure
 
 
-def write_figure(chart: Chart, folder: Path) -> dict[str, bytes]:
+def write_figure(chart: Chart, folder: Path, *, line: bool = True) -> dict[str, bytes]:
     """Write a chart as PDF, SVG and PNG, and its numbers as CSV, into a folder.
 
-    Returns what was written, by suffix; the same data give the same bytes.
+    Returns what was written, by suffix; the same data give the same bytes. `line`: as for `draw`.
     """
-    figure = draw(chart)
+    figure = draw(chart, line=line)
     contents = {suffix: save(figure, suffix) for suffix in FORMATS} | {"csv": chart_csv(chart)}
     folder.mkdir(parents=True, exist_ok=True)
     for suffix, content in contents.items():
@@ -48,10 +51,12 @@ def _with_fonts(chart: Chart) -> tuple[Chart, list[str]]:
     texts = sorted(
         {text for panel in chart.panels for text in (panel.label, panel.title, *dict(panel.named_positions).values())}
         | {curve.label for panel in chart.panels for curve in panel.curves}
+        | {chart.line}
     )
     (drawn,), properties = drawable([texts])
     known = dict(zip(texts, drawn, strict=True))
-    return replace(chart, panels=tuple(_translate(panel, known) for panel in chart.panels)), properties["fontfamily"]
+    panels = tuple(_translate(panel, known) for panel in chart.panels)
+    return replace(chart, panels=panels, line=known[chart.line]), properties["fontfamily"]
 
 
 def _translate(panel: Panel, known: dict[str, str]) -> Panel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from matplotlib.figure import Figure
 COLUMN, PAGE = 3.3, 6.9  # widths in inches: one column of a two-column page, and both
 FORMATS = ("pdf", "svg", "png")
 _DPI = 300
+_LINE_SIZE = 6.5  # points, of the text below a figure
 
 # The colours of Okabe and Ito without yellow, which is too light for lines, in an order in which neighbours differ as
 # greys, too. Styles and markers have other periods, so that combinations do not repeat soon.
@@ -82,6 +84,14 @@ def ordered_style(index: int, count: int) -> dict[str, Any]:
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of a size in inches; pyplot knows nothing of it."""
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def add_line(figure: Figure, text: str) -> None:
+    """A small text below a figure, in as many lines as it needs; the figure gets higher by them."""
+    width, height = figure.get_size_inches()
+    lines = textwrap.wrap(text, int(width * 72 / (0.53 * _LINE_SIZE)), break_on_hyphens=False)
+    figure.set_size_inches(width, height + (len(lines) * 1.25 * _LINE_SIZE + 2) / 72)
+    figure.supxlabel("\n".join(lines), x=0.01, ha="left", size=_LINE_SIZE, color=INK)
 
 
 def letter(axes: Axes, index: int, title: str) -> None:

@@ -27,7 +27,7 @@ from hf_lrp.corpus.timeline import CHANGE, STAGED, Timeline
 from hf_lrp.corpus.training_charts import charts_of_timeline
 from hf_lrp.data.files import write_atomically
 from hf_lrp.models.words import group_words
-from hf_lrp.pictures.charts import Chart, Curve, Kind, Panel
+from hf_lrp.pictures.charts import Chart, Curve, Kind, Panel, describe_bands
 from hf_lrp.pictures.figures import draw
 from hf_lrp.pictures.look import printed_look
 from hf_lrp.results.intervals import Estimate
@@ -131,7 +131,8 @@ def make_chart(labels: Sequence[str], *, kind: Kind = "curves", differences: boo
         panels.append(
             Panel(quantity, label, "target token position", curves, QUANTITIES[quantity].title, True, ((9.0, "</s>"),))
         )
-    return Chart("made-up", "", tuple(panels), columns=2 if differences else 1, kind=kind)
+    line = f"made-up/en-fr, 40 sentences. {describe_bands(40)}"
+    return Chart("made-up", "", tuple(panels), columns=2 if differences else 1, kind=kind, line=line)
 
 
 def make_timeline() -> Timeline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -27,7 +28,7 @@ SERIES = ("source_total", "source_entropy", "target_entropy")
 def draw_study(kept: KeptResults, folder: Path) -> None:
     """Draw what there are results for, as PDF, SVG, PNG and CSV."""
     for chart in charts_of_study(kept):
-        write_figure(chart, folder)
+        write_figure(replace(chart, line=f"{kept.corpus.name}, {chart.line}" if chart.line else ""), folder)
 
 
 def charts_of_study(kept: KeptResults) -> Iterator[Chart]:
@@ -73,9 +74,9 @@ def _model_chart(stem: str, runs: Mapping[int, Results]) -> Chart:
     panels.append(Panel(USE, "total contribution", place, (use,), title=title))
     caption = (
         "Contribution of source (a) and entropy of source contributions (b) by prefix type; with reference prefixes, "
-        f"entropy of target contributions (c) and use of source positions (d). {_about(runs)}"
+        "entropy of target contributions (c) and use of source positions (d)."
     )
-    return Chart(stem, caption, tuple(panels), columns=2)
+    return Chart(stem, caption, tuple(panels), columns=2, line=_about(runs))
 
 
 def _position_panel(quantity: str, curves: Mapping[str, Curves], relative: bool) -> Panel:
@@ -151,10 +152,9 @@ def _objectives_chart(kinds: Mapping[str, Mapping[int, Results]], prefix: str) -
             )
         )
     caption = (
-        f"Differences to the baseline of the same seed with {prefix} prefixes, where both targets are equally long. "
-        f"{_about(kinds[BASE])}"
+        f"Differences to the baseline of the same seed with {prefix} prefixes, where both targets are equally long."
     )
-    return Chart(f"objectives-{prefix}", caption, tuple(panels), columns=2)
+    return Chart(f"objectives-{prefix}", caption, tuple(panels), columns=2, line=_about(kinds[BASE]))
 
 
 def _amounts_chart(amounts: Mapping[int, Mapping[int, Results]]) -> Chart:
@@ -162,8 +162,8 @@ def _amounts_chart(amounts: Mapping[int, Mapping[int, Results]]) -> Chart:
     curves = {f"{pairs:,} pairs": read_curves(runs, "reference") for pairs, runs in amounts.items()}
     relative = next(iter(next(iter(amounts.values())).values())).about["lengths"] is None
     panels = [_position_panel(quantity, curves, relative) for quantity in SERIES[:2]]
-    caption = f"By the number of training pairs, with reference prefixes. {_about(next(iter(amounts.values())))}"
-    return Chart("data", caption, tuple(panels), columns=2)
+    caption = "By the number of training pairs, with reference prefixes."
+    return Chart("data", caption, tuple(panels), columns=2, line=_about(next(iter(amounts.values()))))
 
 
 def _risk_chart(risks: Mapping[str, Sequence[Sequence[float]]]) -> Chart:
@@ -203,7 +203,13 @@ def _training_charts(kind: str, checkpoints: Mapping[int, Results]) -> Iterator[
     about = f"{len(updates)} checkpoints, reference prefixes, {number} sentences. {describe_bands(number)}"
     lines = " Dashed lines part the stages of source contribution." if ends else f" No stages: {found.reason}."
     yield Chart(
-        f"training-{kind}", f"Over updates.{lines} {about}", tuple(panels), columns=2, kind="steps", stages=stages
+        f"training-{kind}",
+        f"Over updates.{lines}",
+        tuple(panels),
+        columns=2,
+        kind="steps",
+        stages=stages,
+        line=about,
     )
     relative = next(iter(checkpoints.values())).about["lengths"] is None
     place = "relative target position" if relative else "target token position"
@@ -216,11 +222,12 @@ def _training_charts(kind: str, checkpoints: Mapping[int, Results]) -> Iterator[
     ]
     yield Chart(
         f"positions-{kind}",
-        f"By target position for each checkpoint, coloured by updates: source contribution (a), accuracy (b). {about}",
+        "By target position for each checkpoint, coloured by updates: source contribution (a), accuracy (b).",
         tuple(panels),
         columns=2,
         kind="checkpoints",
         stages=stages,
+        line=about,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from example_run import write_run, write_shards
+from matplotlib.image import imread
 from refused_commands import failure, usage_error
 
 from hf_lrp.commands.cli import main
@@ -19,7 +20,7 @@ def drawn(monkeypatch) -> list[str]:
     """The stems of figures, with their folders, instead of the figures themselves."""
     stems: list[str] = []
 
-    def write(chart, folder):
+    def write(chart, folder, *, line):
         stems.append(f"{folder.name}/{chart.stem}")
         return {"svg": b"<svg/>"}
 
@@ -44,6 +45,14 @@ class TestFigures:
         assert {path.name for path in (tmp_path / "out").iterdir()} == expected
         err = capsys.readouterr().err
         assert all(f"wrote {tmp_path / 'out' / stem} (.pdf .svg .png .csv)" in err for stem in stems)
+
+    def test_the_line_below_can_be_left_out(self, tmp_path):
+        write_run(tmp_path / "run", number=3, prefixes=["model"])
+        name, heights = "1-contributions-by-position.png", []
+        for option in ([], ["--no-line"]):
+            assert main(["figures", str(tmp_path / "run"), "--out", str(tmp_path / "out"), *option]) == 0
+            heights.append(imread(tmp_path / "out" / name).shape[0])
+        assert heights[0] > heights[1]
 
     def test_several_runs(self, tmp_path, drawn):
         for seed, name in enumerate(("a", "b")):

@@ -77,7 +77,7 @@ class TestOneRun:
     def test_one_prefix_type_cannot_be_compared_with_others(self, tmp_path):
         charts = charts_of_run(measure(write_run(tmp_path, prefixes=["random"]), "m"))
         assert [chart.stem[0] for chart in charts] == ["1", "2", "3"]
-        assert all("random prefixes" in chart.caption for chart in charts)
+        assert all("m, random prefixes" in chart.line for chart in charts)
 
     def test_mixed_lengths_are_relative_and_show_the_last_tokens(self, tmp_path):
         run = measure(write_run(tmp_path, lengths=None, number=8), "m")

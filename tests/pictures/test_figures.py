@@ -92,8 +92,23 @@ def test_one_panel_fits_into_a_column():
 
 def test_text_is_never_smaller_than_6_5_points():
     for kind in KINDS:
-        figure = draw(make_chart(kind))
+        figure = draw(replace(make_chart(kind), line="m, 40 sentences."))
         assert min(text.get_fontsize() for text in figure.findobj(matplotlib.text.Text) if text.get_text()) >= 6.5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_line_below_a_figure_is_whole_and_takes_nothing_from_the_panels(kind):
+    line = " ".join(["Helsinki-NLP/opus-mt-zh-en, reference prefixes, 1,000 sentences."] * 3)
+    plain, figure = (draw(replace(make_chart(kind), line=line), line=shown) for shown in (False, True))
+    assert plain.get_supxlabel() == "" and figure.get_supxlabel().replace("\n", " ") == line
+    for drawn in (plain, figure):
+        drawn.draw_without_rendering()
+    (text,) = (found for found in figure.findobj(matplotlib.text.Text) if found.get_text() == figure.get_supxlabel())
+    extent, page = text.get_window_extent(), figure.bbox
+    assert extent.x0 >= 0 and extent.y0 >= 0 and extent.x1 <= page.x1
+    assert all(axes.get_tightbbox().y0 >= extent.y1 - 1 for axes in figure.axes)
+    heights = [drawn.axes[0].get_window_extent().height for drawn in (plain, figure)]
+    assert heights[1] == pytest.approx(heights[0], rel=0.1)
 
 
 def test_neighbouring_curves_differ_without_colours():

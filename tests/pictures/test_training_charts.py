@@ -58,7 +58,10 @@ def test_figures_of_training():
     assert all(
         panel.named_positions == ((5.0, "</s>"),) for number in ("8", "9", "10") for panel in charts[number].panels
     )
-    assert all("base, reference prefixes, 7 sentences" in chart.caption for chart in charts.values())
+    assert all(
+        "base, reference prefixes, 7 sentences. Bands: 95% bootstrap intervals" in chart.line
+        for chart in charts.values()
+    )
 
 
 def test_the_first_checkpoint_has_not_changed():
