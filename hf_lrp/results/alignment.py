@@ -42,8 +42,9 @@ def align_words(contributions: Contributions) -> set[tuple[int, int]]:
     """See `Contributions.alignment`."""
     c = contributions
     warn(
-        "Contributions.alignment() makes two to three times the errors of hf_lrp.align(model, tokenizer, sources, "
-        "targets), which reads the attention heads that link words and needs no contributions: use that."
+        "Contributions.alignment() links words worse than hf_lrp.align(model, tokenizer, sources, targets) (error "
+        "rates of OPUS-MT zh-en: .40 and .12), which reads the attention heads that link words and needs no "
+        "contributions: use that."
     )
     _check(c)
     source_words, target_words = (_number_words(c, side) for side in ("source", "target"))
