@@ -179,7 +179,7 @@ def _risk_chart(risks: Mapping[str, Sequence[Sequence[float]]]) -> Chart:
 
 
 def _training_charts(kind: str, checkpoints: Mapping[int, Results]) -> Iterator[Chart]:
-    training = read_training({0: checkpoints}, "reference")
+    training = read_training({0: checkpoints})
     updates = training.updates
     number = next(iter(checkpoints.values())).number
     found = find_stages(updates, np.nanmean(training.series("source_total")[0], axis=1))

@@ -50,6 +50,9 @@ def check_growth(runs: Mapping[int, Mapping[int, Run | Results]], unconverged: C
     return [more_data(curves, unconverged)]
 
 
-def check_training(runs: Mapping[int, Mapping[int, Run | Results]], prefix: str = "reference") -> list[Claim]:
-    """C12 to C15, on runs of checkpoints by seed and by the number of updates. One seed: on this training alone."""
-    return check_training_curves(read_training(runs, prefix))
+def check_training(runs: Mapping[int, Mapping[int, Run | Results]]) -> list[Claim]:
+    """C12 to C15, on runs of checkpoints with reference prefixes, by seed and by the number of updates.
+
+    One seed: on this training alone.
+    """
+    return check_training_curves(read_training(runs))

@@ -26,8 +26,8 @@ def read_curves(runs: Mapping[int, Run | Results], prefix: str) -> Curves:
     return Curves(tuple(runs), {name: array.reshape(*shape, array.shape[-1]) for name, array in values.items()})
 
 
-def read_training(runs: Mapping[int, Mapping[int, Run | Results]], prefix: str) -> Training:
-    """Checkpoints from their evaluations, by seed and by the number of updates.
+def read_training(runs: Mapping[int, Mapping[int, Run | Results]]) -> Training:
+    """Checkpoints from their evaluations with reference prefixes, by seed and by the number of updates.
 
     Raises:
         RunError: they are not of the same sentences and tokens, or not of the same updates for all seeds.
@@ -43,7 +43,7 @@ def read_training(runs: Mapping[int, Mapping[int, Run | Results]], prefix: str) 
         for seed, checkpoints in runs.items()
     }
     check_same_sentences([each for checkpoints in results.values() for each in checkpoints.values()])
-    curves = [read_curves(checkpoints, prefix) for checkpoints in results.values()]  # of a seed: a row per checkpoint
+    curves = [read_curves(checkpoints, "reference") for checkpoints in results.values()]  # a row each
     divergence = [[_divergence(each) for each in checkpoints.values()] for checkpoints in results.values()]
     values = {name: np.stack([of_seed.of(name) for of_seed in curves]) for name in QUANTITIES if name != USE}
     return Training(tuple(runs), np.array(steps, dtype=np.float64), divergence=np.array(divergence), **values)

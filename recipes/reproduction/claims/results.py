@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,14 @@ from hf_lrp.corpus.shards import Row, import_parquet
 from hf_lrp.data.files import write_atomically
 from hf_lrp.results.quantities import source_entropy, source_total, source_use, target_entropy
 
-QUANTITIES = ("source_total", "source_entropy", "target_entropy", "correct", USE)
+_MEASURES: dict[str, Callable[[Row], np.ndarray]] = {
+    "source_total": lambda sentence: source_total(sentence.source),
+    "source_entropy": lambda sentence: source_entropy(sentence.source),
+    "target_entropy": lambda sentence: target_entropy(sentence.target),
+    "correct": lambda sentence: sentence.correct.astype(np.float64),
+    USE: lambda sentence: source_use(sentence.source),
+}
+QUANTITIES = tuple(_MEASURES)
 _ROUNDED = {"source_total": 1e-4, "source_entropy": 1e-4, "target_entropy": 1e-4, "correct": 1.0, USE: 1e-3}
 _UNDEFINED = np.iinfo(np.uint16).max
 _ABOUT = b"hf_lrp.results"
@@ -32,8 +39,9 @@ class Results:
     Attributes:
         name: of the run.
         about: hashes of its `selection` and `tokenizer`, its `lengths` (None where mixed), and settings.
-        rows: by prefix type and quantity (`QUANTITIES`), an array per sentence: by step; of `USE` by source position,
-            with reference prefixes only.
+        rows: by prefix type and quantity (`QUANTITIES`), an array per sentence: by step; of `USE` by source position.
+            Empty where no claim and no figure needs it: with other than reference prefixes all but those of the
+            source; of checkpoints `USE`, of other runs `correct`.
         divergence: `[sentences]`, of a checkpoint: KL of the last one to it with reference prefixes, mean over steps.
     """
 
@@ -57,6 +65,7 @@ class Results:
         """Write a Parquet file of whole numbers: contributions and entropies in steps of 0.0001, uses of 0.001."""
         import pyarrow as pa
 
+        split = {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in QUANTITIES}  # half of the bytes are alike
         columns: dict[str, Any] = {"prefix": [prefix for prefix in self.rows for _ in range(self.number)]}
         for name in QUANTITIES:
             values = [_to_whole(row, _ROUNDED[name]) for rows in self.rows.values() for row in rows[name]]
@@ -67,7 +76,8 @@ class Results:
         about = json.dumps({"name": self.name, **self.about}, sort_keys=True).encode()
         table = pa.table(columns).replace_schema_metadata({_ABOUT: about})
         buffer = io.BytesIO()
-        import_parquet().write_table(table, buffer, compression="zstd", compression_level=19)
+        coding: dict[str, Any] = {"use_dictionary": ["prefix"], "column_encoding": split}
+        import_parquet().write_table(table, buffer, compression="zstd", compression_level=19, **coding)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, buffer.getvalue())
 
@@ -107,18 +117,22 @@ def measure_run(run: Run, last: Run | None = None) -> Results:
         "rule": manifest["method"]["settings"]["rule"],
         "worst_conservation_error": max(part["worst_conservation_error"] for part in run.metrics.values()),
     }
-    rows = {prefix: _measure(run.rows(prefix), prefix) for prefix in run.prefixes}
+    rows = {prefix: _measure(run.rows(prefix), _needed(prefix, last is not None)) for prefix in run.prefixes}
     return Results(run.name, about, rows, divergence)
 
 
-def _measure(sentences: Iterable[Row], prefix: str) -> dict[str, list[np.ndarray]]:
+def _needed(prefix: str, of_training: bool) -> Collection[str]:
+    """Names of the quantities that claims and figures need."""
+    if prefix != "reference":
+        return {"source_total", "source_entropy"}
+    return set(QUANTITIES) - {USE if of_training else "correct"}
+
+
+def _measure(sentences: Iterable[Row], needed: Collection[str]) -> dict[str, list[np.ndarray]]:
     rows: dict[str, list[np.ndarray]] = {name: [] for name in QUANTITIES}
     for sentence in sentences:
-        rows["source_total"].append(source_total(sentence.source))
-        rows["source_entropy"].append(source_entropy(sentence.source))
-        rows["target_entropy"].append(target_entropy(sentence.target))
-        rows["correct"].append(sentence.correct.astype(np.float64))
-        rows[USE].append(source_use(sentence.source) if prefix == "reference" else np.empty(0))
+        for name, measure in _MEASURES.items():
+            rows[name].append(measure(sentence) if name in needed else np.empty(0))
     return rows
 
 
