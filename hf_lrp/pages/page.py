@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from hf_lrp.data.files import write_atomically
 from hf_lrp.pages.page_data import UsualRange, page_data, results_of
+from hf_lrp.pages.page_links import WordLinks
 from hf_lrp.pages.skeleton import as_json, render, render_plain
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def render_page(
     title: str = TITLE,
     *,
     calibration: UsualRange | None = None,
+    links: WordLinks | Sequence[WordLinks | None] | None = None,
 ) -> str:
     """One self-contained page: one sentence open, or a list of many to search, sort and open.
 
@@ -34,8 +36,9 @@ def render_page(
         entries: results, and comparisons of two results, which are shown side by side.
         title: of the page.
         calibration: how much the model usually depends on its source, drawn behind R(source).
+        links: word links (what `hf_lrp.align` gives), one per entry, None where there are none.
     """
-    data = as_json(page_data(entries, calibration))
+    data = as_json(page_data(entries, calibration, links=_links_of(entries, links)))
     return render("results.html", styles=STYLES, scripts=SCRIPTS, title=title, explorer=data)
 
 
@@ -45,9 +48,10 @@ def write_page(
     title: str = TITLE,
     *,
     calibration: UsualRange | None = None,
+    links: WordLinks | Sequence[WordLinks | None] | None = None,
 ) -> None:
     """Write `render_page` to a file, which replaces an old one only once all is written."""
-    write_atomically(path, render_page(entries, title, calibration=calibration).encode())
+    write_atomically(path, render_page(entries, title, calibration=calibration, links=links).encode())
 
 
 def render_fragment(entries: Sequence[Contributions | Comparison], *, calibration: UsualRange | None = None) -> str:
@@ -59,6 +63,18 @@ def render_fragment(entries: Sequence[Contributions | Comparison], *, calibratio
     """
     page = render_page(entries, calibration=calibration)
     return render_plain("fragment.html", title=TITLE, page=Markup(html.escape(page)), height=_height(entries))
+
+
+def _links_of(
+    entries: Sequence[Contributions | Comparison], links: WordLinks | Sequence[WordLinks | None] | None
+) -> Sequence[WordLinks | None]:
+    """Word links of each entry."""
+    if links is None:
+        return [None] * len(entries)
+    listed = links if isinstance(links, Sequence) else [links]
+    if len(listed) != len(entries):
+        raise ValueError(f"{len(entries)} results, but links of {len(listed)}: give as many, None for those without.")
+    return listed
 
 
 def _height(entries: Sequence[Contributions | Comparison]) -> int:

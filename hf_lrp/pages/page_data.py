@@ -16,6 +16,7 @@ Level:
 - `shares`; `total`, `prefix`, `start`: R(source), R(target) and the raw share of the start by step;
 - `parts` of a prompt: `name`, `tokens` as above, `shares` and `total` by step, all raw;
 - `usual`: mean and deviation of R(source) by step, or None; `flagged`: whether a step's word is below that, or None;
+- `links`: of linked words all parts, `[source, target, strength]`, or None;
 - `telling`: the row to begin with, a sentence on it with `{}` for its word, and the word, or None.
 
 A row of `shares` holds the source's shares, then those of the target tokens that are known at that step. Shares are
@@ -33,6 +34,7 @@ import numpy as np
 from hf_lrp.data.naming import short_name
 from hf_lrp.data.visible import visible
 from hf_lrp.models.words import Marking, detect_marking, looks_special, running_text
+from hf_lrp.pages.page_links import WordLinks, part_links
 from hf_lrp.pages.telling import (
     Curve,
     Telling,
@@ -76,6 +78,7 @@ def page_data(
     entries: Sequence[Contributions | Comparison],
     calibration: UsualRange | None = None,
     numbers: Sequence[int] | None = None,
+    links: Sequence[WordLinks | None] = (),
 ) -> dict[str, Any]:
     """All entries of a page, with one colour scale.
 
@@ -83,12 +86,16 @@ def page_data(
         entries: results, or comparisons of two.
         calibration: what is usual for the model of the results; of comparisons, of the first result's model.
         numbers: of each entry in the list; by default from 1 on.
+        links: word links of each entry, None where there are none.
     """
     levels = [[_levels(c) for c in results_of(entry)] for entry in entries]
     everything = [c for results in levels for by_level in results for c in by_level.values()]
     rows = zip(entries, levels, numbers or range(1, len(entries) + 1), strict=True)
+    described = [_entry(entry, found, calibration) | {"number": n} for entry, found, n in rows]
+    for each, own in zip(described, links or [None] * len(entries), strict=True):
+        _link(each, own)
     return {
-        "entries": [_entry(entry, found, calibration) | {"number": n} for entry, found, n in rows],
+        "entries": described,
         "scale": _scale(everything),
         "signed": any(float(min(c.source.min(), c.target.min())) < -UNIT for c in everything),
     }
@@ -121,6 +128,13 @@ def _entry(
     same, names = comparison.same_target, list(comparison.names)
     differ = {level: _difference(levels[0][level], levels[1][level], names) for level in levels[0] if same}
     return {"results": described, "names": names, "same": same, "telling": differ or None}
+
+
+def _link(entry: dict[str, Any], links: WordLinks | None) -> None:
+    """Adds word links to all levels of an entry's results."""
+    for result in entry["results"]:
+        for level in result["levels"].values():
+            level["links"] = None if links is None else part_links(links, level["source"], level["target"])
 
 
 def _difference(first: Contributions, second: Contributions, names: list[str]) -> list[Any] | None:

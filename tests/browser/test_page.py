@@ -7,6 +7,9 @@ import torch
 from example_contributions import ENGLISH, FRENCH, make_contributions
 
 from hf_lrp.corpus.calibration import Calibration
+from hf_lrp.links.alignment import Alignment
+from hf_lrp.links.heads import Head, LinkHeads
+from hf_lrp.links.texts import Text
 from hf_lrp.results.spans import Span
 
 TOUCH = {"viewport": {"width": 360, "height": 640}, "has_touch": True, "is_mobile": True}
@@ -65,6 +68,26 @@ class TestChoosing:
         target(page, 2).click()  # a word of two pieces
         own = make_contributions().merge_subwords().target[2, 2]
         assert target(page, 2).get_attribute("title") == f"beginning of dort → dort: {own:.3f}"
+
+    def test_a_chosen_word_marks_its_linked_words(self, open_page):
+        texts = Text.at_spaces("The cat sleeps."), Text.at_spaces("Le chat dort.")
+        page = open_page(
+            make_contributions().to_html(links=Alignment(*texts, {(2, 2): 0.75}, LinkHeads((Head(0, 0),))))
+        )
+        target(page, 2).click()
+        assert page.locator(".token.linked").all_inner_texts() == ["sleeps"]
+        assert page.locator(".facts .links").inner_text() == "linked with sleeps 0.75"
+        source(page, 2).click()
+        assert page.locator(".token.linked").all_inner_texts() == ["dort", "."]
+        assert page.locator(".facts .links").inner_text() == "linked with dort 0.75, . 0.75"
+        source(page, 0).click()
+        assert page.locator(".token.linked").count() == 0
+        assert page.locator(".facts .links").inner_text() == "linked with no word"
+
+    def test_without_links_nothing_is_said_of_them(self, open_page):
+        page = open_page(make_contributions().to_html())
+        target(page, 2).click()
+        assert page.locator(".links, .linked").count() == 0
 
     def test_a_source_word_shows_where_it_went(self, open_page):
         c = make_contributions()

@@ -63,6 +63,12 @@ class Level {
     return own ? `beginning of ${this.label(input)}` : this.label(input);
   }
 
+  /** What a source or target word is linked to on the other side, as [number, strength]; null: links are not known. */
+  linked(side, number) {
+    const [own, other] = side === "source" ? [0, 1] : [1, 0];
+    return this.links?.filter((link) => link[own] === number).map((link) => [link[other], link[2]]) ?? null;
+  }
+
   written(row) {
     return this.target[this.places[row]][0] || "␣";
   }

@@ -77,7 +77,9 @@ class ResultView {
     const shares = level.shares[row].map((_, input) => level.share(row, input));
     const place = level.places[row];
     const title = (input) => `${level.inputOf(row, input)} → ${level.predicted(row)}: ${format(shares[input])}`;
+    const linked = level.linked("target", place);
     this.source.paint({
+      linked: linked?.map(([input]) => input),
       colors: shares.slice(0, level.width).map((share) => scale.color("source", share)),
       titles: level.source.map((_, input) => title(input)),
     });
@@ -100,9 +102,17 @@ class ResultView {
       make("p", "lead", ...this.lead(row)),
       shareBar(this.wholes(row)),
       make("div", "chips", ...chips),
+      this.linkLine(linked, level.source),
       make("p", "detail", this.detail(row)),
       ...(level.contrasted?.[row][2] ? [make("p", "compared", level.contrasted[row][2] + ".")] : []),
     );
+  }
+
+  /** Which words a chosen one is linked to; empty where links are not known. */
+  linkLine(linked, parts) {
+    if (linked === null) return "";
+    const named = linked.flatMap(([number, strength], i) => [i ? ", " : "", make("bdi", "linked", parts[number][0] || "␣"), ` ${strength.toFixed(2)}`]);
+    return make("p", "links", ...(named.length ? ["linked with ", ...named] : ["linked with no word"]));
   }
 
   lead(row) {
@@ -150,8 +160,10 @@ class ResultView {
   showSource(input) {
     const { level, scale } = this;
     const shares = level.target.map((_, place) => (level.rows.has(place) ? level.share(level.rows.get(place), input) : null));
+    const linked = level.linked("source", input);
     this.source.paint({ colors: [], chosen: input });
     this.target.paint({
+      linked: linked?.map(([place]) => place),
       colors: shares.map((share) => scale.color("source", share)),
       titles: shares.map((share, place) => `${level.label(input)} → ${level.target[place][0]}: ${format(share)}`),
       marks: this.marks,
@@ -167,6 +179,7 @@ class ResultView {
     this.facts.replaceChildren(
       make("p", "lead", word(level.label(input)), " went to"),
       make("div", "chips", ...chips),
+      this.linkLine(linked, level.target),
       make("p", "detail", `its mean share over ${known.length} steps is ${format(mean)}`),
     );
   }

@@ -37,14 +37,15 @@ class RunningText {
     return element;
   }
 
-  /** Show shares as tints; colors: a CSS colour per token; titles: what is said on hovering. */
-  paint({ colors, titles = [], chosen = -1, dim = () => false, marks = () => false }) {
+  /** Show shares as tints; colors: a CSS colour per token; titles: what is said on hovering; linked: numbers. */
+  paint({ colors, titles = [], chosen = -1, dim = () => false, marks = () => false, linked = [] }) {
     this.tokens.forEach((token, i) => {
       token.style.backgroundColor = colors[i] || "transparent";
       if (titles[i]) token.title = titles[i];
       token.classList.toggle("chosen", i === chosen);
       token.classList.toggle("dim", dim(i));
       token.classList.toggle("other", marks(i));
+      token.classList.toggle("linked", linked.includes(i));
       if (!token.hasAttribute("role")) return;
       token.setAttribute("aria-selected", String(i === chosen));
       token.tabIndex = -1;
