@@ -6,8 +6,8 @@ Entry: `results`, one or two side by side; `names`, what to call them; `same`, w
 that shares can be subtracted; `telling`, by level, where they differ most; `number` in the list.
 
 Result: `model`; `prefix`; `mean`, R(source) from step 2 on; `about`, names and values; `notes`; `left_out`, whether
-source and prefix sum to 1 without the start token; `start_tokens`; `contrast`; `levels`, by `"word"` and `"token"`, or
-one of them.
+source and prefix sum to 1 without the start token; `start_tokens`; `contrast`; `sizes`, whether shares have signs and
+their sizes sum to 1; `levels`, by `"word"` and `"token"`, or one of them.
 
 Level:
 - `source`, `target`: parts of running text, `[text, space before, special]`; `sound`: the source is times, not text;
@@ -153,7 +153,9 @@ def _result(c: Contributions, levels: dict[str, Contributions], usual: UsualRang
     unusual = _unusual(c, None if c.level == "word" else usual)
     described = {c.level: _level(c, unusual)}
     if c.level == "token" and "word" in levels:
-        described["word"] = _word_level(c, levels["word"], unusual)
+        # Where shares have signs, those of pieces cancel: R(source) of a word is no mean over its pieces.
+        of_words = unusual if c.sums_to_one else _unusual(levels["word"], None)
+        described["word"] = _word_level(c, levels["word"], of_words)
     others = c.is_written.count(False)
     about = {
         "method": str(c.method),
@@ -176,6 +178,7 @@ def _result(c: Contributions, levels: dict[str, Contributions], usual: UsualRang
         "left_out": c.start_token == "exclude",
         "start_tokens": [text for text, _ in running_text(c.start_tokens)],
         "contrast": c.predict == "contrastive",
+        "sizes": not c.sums_to_one,
         "levels": described,
     }
 

@@ -109,7 +109,9 @@ def _subtract(part: _Part, before: _Part) -> _Part:
 
 
 def _on_wholes(c: Contributions) -> tuple[str, ...]:
-    """A line for where parts of the prompt are shares of another whole than source and prefix."""
+    """A line for shares with signs, or for where parts of a prompt are shares of another whole than the source."""
+    if not c.sums_to_one:
+        return ("shares have signs and their sizes sum to 1; R(source) counts sizes",)
     if c.spans and c.start_token == "exclude":
         return ("source and prefix sum to 1; parts of the prompt: of all tokens",)
     return ()

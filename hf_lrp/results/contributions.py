@@ -302,7 +302,8 @@ class Contributions(Plotted, Paged):
         source and target together still sum to 1 where they did. A word's later pieces are predicted from
         its earlier ones: their share stands on the diagonal of `target`. Probabilities are multiplied, logits
         and start shares averaged, pieces joined without their markers. Totals and entropies are those of the words'
-        shares. Inside, positions of a word are added, and its steps averaged.
+        shares; those with signs may cancel in a word, and are divided so that their sizes sum to 1 again. Inside,
+        positions of a word are added, and its steps averaged.
         """
         from hf_lrp.results.merging import merge_subwords
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from hf_lrp.models.words import detect_marking, join_predicted, join_words
+from hf_lrp.results.shares import kept_without_start
+from hf_lrp.results.spans import Span
 
 if TYPE_CHECKING:
     from hf_lrp.results.contributions import Contributions
@@ -29,7 +31,7 @@ def merge_subwords(c: Contributions) -> Contributions:
     first_column, first_row = columns.argmax(1), rows.argmax(1)
     target_marking = detect_marking(c.target_tokens + c.predicted_tokens)
     source_marking = detect_marking(c.source_tokens)
-    return replace(
+    merged = replace(
         c,
         source=(mean @ c.source.double() @ columns.T).to(c.source.dtype),
         target=(mean @ c.target.double() @ rows.T).to(c.target.dtype),
@@ -50,6 +52,25 @@ def merge_subwords(c: Contributions) -> Contributions:
         inside=c.inside and c.inside.merge_words(mean),
         level="word",
         steps=(),
+    )
+    return merged if c.sums_to_one else _sizes_to_one(merged)
+
+
+def _sizes_to_one(c: Contributions) -> Contributions:
+    """Shares with signs divided again so that their sizes sum to 1: those of pieces of a word may have cancelled."""
+    sizes = (c.source.abs().sum(1) + c.target.abs().sum(1)).double()
+    sizes, start = sizes.where(sizes > 0, 1), c.start.double()
+    kept = kept_without_start(start, sums_to_one=False) if c.start_token == "exclude" else 1
+    whole = sizes * kept + start.abs()
+    inner = sizes if c.start_token == "exclude" else whole
+    kind = c.source.dtype
+    return replace(
+        c,
+        source=(c.source / inner[:, None]).to(kind),
+        target=(c.target / inner[:, None]).to(kind),
+        start=(start / whole).to(kind),
+        scale=(c.scale * whole).to(c.scale.dtype),
+        spans={name: Span(span.tokens, (span.shares / whole[:, None]).to(kind)) for name, span in c.spans.items()},
     )
 
 

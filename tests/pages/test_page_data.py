@@ -171,6 +171,18 @@ def test_negative_shares_are_announced():
     assert not page_data([make_contributions()])["signed"]
 
 
+def test_shares_with_signs_are_told_as_sizes_and_at_each_level_by_its_own_totals():
+    c = make_contributions()
+    signs = torch.tensor([1.0, -1.0]).repeat(c.source.shape[1])[: c.source.shape[1]]
+    signed = dataclasses.replace(c, source=c.source * signs, sums_to_one=False)
+    found = one(signed)
+    assert found["sizes"] and not one(c)["sizes"]
+    word = found["levels"]["word"]
+    assert word["total"] == pytest.approx(signed.merge_subwords().source_total.tolist(), abs=1e-4)
+    row, sentence, _ = word["telling"]
+    assert f"R(source) is lowest at “{{}}”, {word['total'][row]:.2f}," in sentence
+
+
 def test_a_short_part_of_a_prompt_is_written_as_its_tokenizer_writes():
     """A line break is `Ċ` to a tokenizer of bytes, which only other parts show it to be."""
     parts = {"template": ("Ċ", "French", ":"), "instruction": ("Trans", "late", "Ġthis")}

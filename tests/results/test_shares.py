@@ -76,8 +76,24 @@ def test_raw_values_of_spans():
 def test_words_have_raw_values_only_where_their_pieces_have_one_scale():
     with pytest.raises(ValueError, match="before merge_subwords"):
         _ = signed().merge_subwords().raw
-    scale = torch.tensor([2.0, 2.0, 5.0])
-    assert signed(scale=scale).merge_subwords().scale.tolist() == [2, 5]
+    source, start = torch.tensor([[0.4, 0.6], [0.4, 0.2], [0.5, 0.0]]), torch.tensor([0.2, 0.2, -0.5])
+    target = torch.tensor([[0.0, 0.0, 0.0], [0.4, 0.0, 0.0], [0.2, 0.3, 0.0]])
+    c = signed(source=source, target=target, start=start, scale=torch.tensor([2.0, 2.0, 5.0]))
+    words = c.merge_subwords()
+    assert words.scale.tolist() == pytest.approx([2, 5])
+    assert words.raw.target[1, 0].item() == pytest.approx(c.raw.target[2, :2].sum().item())
+
+
+@pytest.mark.parametrize("start_token", ["exclude", "keep"])
+def test_sizes_of_words_sum_to_one_though_pieces_cancel_and_raw_values_stay(start_token):
+    c = signed(start_token, source_words=(0, 0), target_words=(0, 1, 2))
+    words = c.merge_subwords()
+    own = words.start.abs() if start_token == "keep" else 0
+    sizes = words.source.abs().sum(1) + words.target.abs().sum(1) + own
+    torch.testing.assert_close(sizes[:2], torch.ones(2))
+    torch.testing.assert_close(words.raw.source, SOURCE.sum(1, keepdim=True))
+    torch.testing.assert_close(words.raw.target, TARGET)
+    torch.testing.assert_close(words.raw.start, START)
 
 
 def test_steps_keep_their_scale_and_inside():

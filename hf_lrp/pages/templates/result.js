@@ -26,6 +26,9 @@ class ResultView {
     this.curve = new Curve(level, { other: other && readLevel(other, levelName), kinds, choose: (place) => choose({ place }) });
     this.map = new HeatMap(level, scale, (row, input) => level.share(row, input), ["source", "prefix", "negative"], choose);
     const ramps = [["source", "source"], ["prefix", "prefix"], ...(signed ? [["negative", "negative"]] : [])];
+    const rOfSource = result.sizes
+      ? "R(source): the source's part of all shares' sizes, whatever their signs"
+      : "R(source): how much of each word comes from the source";
     this.element = make(
       "div",
       "result",
@@ -33,7 +36,7 @@ class ResultView {
       this.labelled(level.sound ? "Source (sound)" : "Source", this.source.element),
       this.labelled(TARGET_NAMES[result.prefix], this.target.element),
       this.facts,
-      level.places.length > 1 ? this.labelled("R(source): how much of each word comes from the source", this.curveKey(), this.curve.element) : make("div"),
+      level.places.length > 1 ? this.labelled(rOfSource, this.curveKey(), this.curve.element) : make("div"),
       this.labelled("All shares: a row per predicted word, a column per word it was made from", colorKey(scale, ramps), this.map.element),
     );
   }
@@ -121,22 +124,27 @@ class ResultView {
       const [one, another] = level.contrasted?.[row] ?? level.explained[row].split(" vs ");
       return ["Why ", word(one), " and not ", word(another ?? ""), ": what speaks for the first"];
     }
-    if (level.explained[row] === null) return [word(level.written(row)), " was made from"];
-    return [word(level.explained[row]), " (explained; written is ", word(level.written(row)), ") was made from"];
+    const made = result.sizes ? ": what speaks for it and, with a minus, against it; the bar shows sizes" : " was made from";
+    if (level.explained[row] === null) return [word(level.written(row)), made];
+    return [word(level.explained[row]), " (explained; written is ", word(level.written(row)), ")", made];
   }
 
-  /** Shares that sum to one: source and prefix, with the start token where it is kept, or with the parts of a prompt. */
+  /**
+   * Shares that sum to one: source and prefix, with the start token where it is kept, or with the parts of a prompt.
+   * Of shares with signs, sizes.
+   */
   wholes(row) {
     const { level, result } = this;
-    const left = result.left_out && this.parts.length ? 1 - level.start[row] : 1;
+    const counted = result.sizes ? Math.abs : (share) => share;
+    const left = result.left_out && this.parts.length ? 1 - counted(level.start[row]) : 1;
     const whole = [
       { name: "source", kind: "source", share: level.total[row] * left },
       { name: "prefix", kind: "prefix", share: level.prefix[row] * left },
     ];
     if (!this.parts.length) {
-      return result.left_out ? whole : [...whole, { name: "start", kind: "start", share: level.start[row] }];
+      return result.left_out ? whole : [...whole, { name: "start", kind: "start", share: counted(level.start[row]) }];
     }
-    return [...whole, ...this.parts.map(({ data, kind }) => ({ name: data.name, kind, share: data.total[row] }))];
+    return [...whole, ...this.parts.map(({ data, kind }) => ({ name: data.name, kind, share: counted(data.total[row]) }))];
   }
 
   detail(row) {
