@@ -1,4 +1,4 @@
-"""Whether a model's weights are plain numbers that relevance can be computed with."""
+"""Check that a model's weights are plain numbers that relevance can be computed with."""
 
 from __future__ import annotations
 
