@@ -1,5 +1,8 @@
 """Gradients of all steps together equal those of autograd, one step after the other, on every family."""
 
+from importlib.util import find_spec
+from typing import Any
+
 import pytest
 import torch
 from left_alone import unchanged
@@ -48,6 +51,39 @@ def test_differences_and_steps_in_parts(name: str) -> None:
             break
     torch.testing.assert_close(parts.source, values.source)
     torch.testing.assert_close(parts.decoder, values.decoder)
+
+
+@pytest.mark.skipif(find_spec("captum") is None, reason="needs captum: pip install captum")
+@pytest.mark.parametrize("name", ["bart", "t5", "mbart", "llama", "gpt2", "gemma2"])
+def test_equal_captum(name: str) -> None:
+    from captum.attr import InputXGradient, Saliency
+
+    model = model_of(name)
+    question = question_of(model)
+    given = question.given[0]
+    steps = range(given.steps.start, given.steps.stop)
+    times, norm = values_of(GradientTimesInput(), model), values_of(GradientNorm(), model)
+
+    def logits(step: int, *embedded: Tensor) -> Tensor:
+        inputs: dict[str, Any] = {"use_cache": False, "inputs_embeds": embedded[0]}
+        if question.source:
+            inputs |= {"decoder_inputs_embeds": embedded[1]}
+        return model(**inputs).logits[:, step]
+
+    embed = model.get_input_embeddings()
+    ids = [question.source["input_ids"], given.ids] if question.source else [given.ids]
+    embedded = tuple(embed(each[None]).detach().requires_grad_() for each in ids)
+    for row, (step, token) in enumerate(zip(steps, times.explained.tolist(), strict=True)):
+
+        def one(*inputs: Tensor, step: int = step) -> Tensor:
+            return logits(step, *inputs)
+
+        products = InputXGradient(one).attribute(embedded, target=token)
+        slopes = Saliency(one).attribute(embedded, target=token, abs=False)
+        for found, parts in ((times, [p[0].sum(-1) for p in products]), (norm, [g[0].norm(dim=-1) for g in slopes])):
+            own = [found.source[row], found.decoder[row]] if question.source else [found.decoder[row]]
+            for mine, theirs in zip(own, parts, strict=True):
+                torch.testing.assert_close(mine, theirs.detach(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("family", ["marian", "whisper"])
