@@ -4,10 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from tiny_checkpoint import save_checkpoint
 
+from hf_lrp import explain, load
 from hf_lrp.commands.cli import main
 from hf_lrp.corpus import Run
+from hf_lrp.methods import ALTI
 
 LINES = ["the cat\ta dog", "a cat sees\tthe dog", "the dog\tthe house", "a dog eats it\the is big", "we eat\tit is"]
 
@@ -96,6 +99,28 @@ def test_a_folder_of_another_evaluation_is_refused(tmp_path, model, data, capsys
     arguments[0] = "no/such/model"  # which is not looked for
     said = failure(capsys, *arguments, "--rule", "epsilon:0.1")
     assert 'rule was "AlphaBeta(alpha=1.0, beta=0.0)" and is "Epsilon(eps=0.1)"' in said
+
+
+def test_another_method_whose_shares_sum_to_one(tmp_path, model, data, capsys):
+    options = ["--number", "1", "--prefix", "reference", "--method", "alti"]
+    assert analyze(model, "--data", data, "--out", str(tmp_path / "run"), *options) == 0
+    run = Run.open(tmp_path / "run")
+    (row,), (result,) = list(run.rows("reference")), list(run.results("reference"))
+    pair = LINES[row.pair].split("\t")
+    loaded = load(model)
+    expected = explain(*loaded, pair[0], pair[1], method=ALTI())
+    torch.testing.assert_close(result.source, expected.source, rtol=0, atol=1e-6)
+    assert result.method == expected.method and result.method.name == "ALTI"
+    assert not torch.allclose(result.source, explain(*loaded, *pair).source, atol=1e-3)
+    said = failure(capsys, model, "--data", data, "--out", str(tmp_path / "run"), *options[:-2])
+    assert "ALTI" in said and "another folder" in said
+
+
+@pytest.mark.parametrize("method", ["attnlrp", "gradient-input", "erasure"])
+def test_methods_with_signs_are_refused_before_anything_is_written(tmp_path, model, data, capsys, method):
+    said = failure(capsys, model, "--data", data, "--out", str(tmp_path / "run"), "--method", method)
+    assert "shares that sum to 1" in said and "ALTI()" in said
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
