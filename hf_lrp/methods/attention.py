@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -28,7 +29,8 @@ class Attention:
     Args:
         heads: those of the attention to the source (without an encoder: of all attention): ``"all"``; pairs of a layer
             and a head, counted from 0; or ``"links"``, those that make word links, which the model's generation
-            config names (``alignment_heads``). The prefix's weights are always means over all heads.
+            config names (``alignment_heads``, weighted by ``alignment_weights``), refused where they are at the step
+            that reads the token (``alignment_steps``). The prefix's weights are always means over all heads.
     """
 
     heads: Literal["all", "links"] | Heads = "all"
@@ -53,7 +55,7 @@ class Attention:
         longest = max(len(each.ids) for each in question.given)
         item = question.model.dtype.itemsize
         memory_beyond_pass(question, 6 * item * widest * longest * max(longest, question.positions))
-        everywhere: list[list[int] | None] = [None] * len(own)
+        everywhere: list[dict[int, float] | None] = [None] * len(own)
         results = []
         with recorded(question.model, network=network):
             for found in forward_passes(question.model, network, question.source, question.given):
@@ -67,16 +69,17 @@ class Attention:
         return results
 
 
-def _mean_weights(blocks: Sequence[Block], found: Pass, heads: Sequence[Sequence[int] | None]) -> Tensor:
-    """[steps, keys], the mean over some heads of each layer; None: all of them."""
-    total, count = None, 0
+def _mean_weights(blocks: Sequence[Block], found: Pass, heads: Sequence[Mapping[int, float] | None]) -> Tensor:
+    """[steps, keys], the mean over some heads of each layer, with how much each counts; None: all of them alike."""
+    total, count = None, 0.0
     for block, chosen in zip(blocks, heads, strict=True):
         if chosen is not None and not chosen:
             continue
         weights = step_weights(block, found)
-        weights = weights if chosen is None else weights[list(chosen)]
-        total = weights.sum(0) if total is None else total + weights.sum(0)
-        count += len(weights)
+        counts = weights.new_ones(len(weights)) if chosen is None else weights.new_tensor(list(chosen.values()))
+        part = torch.tensordot(counts, weights if chosen is None else weights[list(chosen)], 1)
+        total = part if total is None else total + part
+        count += float(counts.sum())
     assert total is not None
     return total / count
 
@@ -89,29 +92,45 @@ def step_weights(block: Block, found: Pass) -> Tensor:
     return weights
 
 
-def _chosen(heads: Any, model: PreTrainedModel, sizes: Sequence[int]) -> list[list[int] | None]:
-    """By layer the chosen heads; None: all. sizes: the number of heads of each layer."""
+def _chosen(heads: Any, model: PreTrainedModel, sizes: Sequence[int]) -> list[dict[int, float] | None]:
+    """By layer the chosen heads and how much each counts; None: all. sizes: the number of heads of each layer."""
     if heads == "all":
         return [None] * len(sizes)
-    pairs = _link_heads(model) if heads == "links" else heads
-    for layer, head in pairs:
+    counts = _link_heads(model) if heads == "links" else dict.fromkeys(heads, 1.0)
+    for layer, head in counts:
         if not (0 <= layer < len(sizes) and 0 <= head < sizes[layer]):
             raise ValueError(
                 f"There is no head {head} in layer {layer}: this model has {len(sizes)} layers of {sizes[0]} heads, "
                 "both counted from 0."
             )
-    return [[head for each, head in pairs if each == layer] for layer in range(len(sizes))]
+    return [{head: count for (each, head), count in counts.items() if each == layer} for layer in range(len(sizes))]
 
 
-def _link_heads(model: PreTrainedModel) -> Heads:
-    config = getattr(model, "generation_config", None)
+def _link_heads(model: PreTrainedModel) -> dict[tuple[int, int], float]:
+    """The heads that a generation config names, and how much each counts."""
+    config: Any = getattr(model, "generation_config", None)
     named = getattr(config, "alignment_heads", None)
     if not named:
         raise ValueError(
             "The model's generation config names no alignment_heads, which heads='links' takes: set them to pairs of "
             "a layer and a head, or give the pairs as heads=..."
         )
-    return _pairs(named)
+    pairs = _pairs(named)
+    steps = getattr(config, "alignment_steps", None) or ["predicts"] * len(pairs)
+    counts = [float(count) for count in getattr(config, "alignment_weights", None) or [1.0] * len(pairs)]
+    if len(steps) != len(pairs) or len(counts) != len(pairs) or min(counts) <= 0:
+        raise ValueError(
+            f"The model's generation config names {len(pairs)} alignment_heads, but has {len(steps)} alignment_steps "
+            f"and {len(counts)} alignment_weights, which must be as many, weights above 0: mend them, or give pairs "
+            "as heads=..."
+        )
+    if set(steps) != {"predicts"}:
+        raise ValueError(
+            "The model's generation config has alignment_steps of heads that link a token where it is read, one step "
+            "after it was predicted, so that their weights explain no prediction: take hf_lrp.align for word links, "
+            f"or give heads={list(pairs)} for what they look at where the token is predicted."
+        )
+    return dict(zip(pairs, counts, strict=True))
 
 
 def _pairs(given: Any) -> Heads:

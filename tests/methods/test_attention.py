@@ -54,6 +54,21 @@ def test_the_heads_that_make_word_links_are_those_of_the_generation_config() -> 
     assert not torch.equal(links.source, values_of(Attention(), model).source)
 
 
+def test_heads_that_make_word_links_count_by_their_weights_and_only_where_they_predict() -> None:
+    model = tiny_model("marian", dtype=torch.float64)
+    config: Any = model.generation_config
+    config.alignment_heads, config.alignment_weights = [[1, 0], [0, 1]], [3.0, 1.0]
+    config.alignment_steps = ["predicts", "predicts"]
+    first, second = (values_of(Attention(heads=[pair]), model).source for pair in ((1, 0), (0, 1)))
+    torch.testing.assert_close(values_of(Attention(heads="links"), model).source, (3 * first + second) / 4)
+    config.alignment_steps = ["predicts", "reads"]
+    with pytest.raises(ValueError, match=r"where it is read.*heads=\[\(1, 0\), \(0, 1\)\]"):
+        values_of(Attention(heads="links"), model)
+    config.alignment_steps, config.alignment_weights = None, [1.0]
+    with pytest.raises(ValueError, match="2 alignment_heads, but has 2 alignment_steps and 1 alignment_weights"):
+        values_of(Attention(heads="links"), model)
+
+
 def test_bad_heads_are_refused() -> None:
     for heads, error in (("best", ValueError), ([], ValueError), ([(0, 0), (0, 0)], ValueError), ([3], TypeError)):
         with pytest.raises(error, match="heads"):
