@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
 if TYPE_CHECKING:
     from hf_lrp.results.contributions import Contributions
 
@@ -39,7 +37,7 @@ def plain_values(c: Contributions) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Tensor):
+    if hasattr(value, "tolist"):  # a tensor: commands import this file, and torch takes them long
         return _plain(value.tolist())
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
