@@ -1,8 +1,8 @@
-"""The paper's method for inseq: once this is imported, `inseq.load_model(model, "alpha_beta_lrp")`."""
+"""The methods for inseq: once this is imported, `inseq.load_model(model, "alpha_beta_lrp")`, or "hf_lrp_alti"."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,11 +15,13 @@ except ImportError as error:
     raise ImportError("hf_lrp.inseq needs inseq: pip install inseq.") from error
 
 from hf_lrp.inputs.memory import memory_limit
-from hf_lrp.methods.lrp import PAPER_RULE
+from hf_lrp.methods.lrp import LRP
+from hf_lrp.methods.method import Method, Question
+from hf_lrp.methods.table import METHODS
 from hf_lrp.models.copies import WorkingCopy
-from hf_lrp.models.families import family_of
-from hf_lrp.relevance.patching import patched
-from hf_lrp.relevance.propagation import Relevance, memory_for_steps, propagate
+from hf_lrp.models.exchange import read_plain_network
+from hf_lrp.models.passes import DecoderInput, Relevance
+from hf_lrp.models.vocabulary import Vocabulary
 
 
 class AlphaBetaLRP(FeatureAttribution):
@@ -30,6 +32,7 @@ class AlphaBetaLRP(FeatureAttribution):
     """
 
     method_name = "alpha_beta_lrp"
+    method: ClassVar[Method] = LRP()
 
     def __init__(self, attribution_model: Any, **kwargs: Any) -> None:
         super().__init__(attribution_model, hook_to_model=False)
@@ -41,10 +44,10 @@ class AlphaBetaLRP(FeatureAttribution):
         """Attribution of a batch of sentences, which inseq calls: explain them, then let it go through the steps."""
         if attributed_fn != get_step_function(self.attribution_model.default_attributed_fn_id):
             raise ValueError(
-                "alpha_beta_lrp explains the logit of the written token, so attributed_fn cannot be chosen. For the "
-                "difference of two words: hf_lrp.explain(..., predict={'word': 'other'}).to_inseq()."
+                f"{self.method_name} explains the logit of the written token, so attributed_fn cannot be chosen. For "
+                "the difference of two words: hf_lrp.explain(..., predict={'word': 'other'}).to_inseq()."
             )
-        self._rows = self._propagate(batch)
+        self._rows = self._explain(batch)
         try:
             return super().attribute(batch, attributed_fn, *args, **kwargs)
         finally:
@@ -72,22 +75,33 @@ class AlphaBetaLRP(FeatureAttribution):
             step_scores={},
         )
 
-    def _propagate(self, batch: Any) -> list[Relevance]:
-        """Shares of each sentence at the places of the batch: `[steps, padded length]`, 0 for padding."""
-        model, _ = WorkingCopy(self.attribution_model.model).in_float32(self.attribution_model.model)
-        encoded = family_of(model).encoder is not None
-        limit, found = memory_limit(None, model.device), []
+    def _explain(self, batch: Any) -> list[Relevance]:
+        """Values of each sentence at the places of the batch: `[steps, padded length]`, 0 for padding."""
+        original = self.attribution_model.model
+        model, _ = WorkingCopy(original).in_float32(original)
+        network, limit, found = read_plain_network(model), memory_limit(None, model.device), []
+        unknown = Vocabulary(original, self.attribution_model.tokenizer).unknown
+        encoded = network.encoder is not None
         for number, target in enumerate(batch.target_ids):
             written = _kept(batch.target_mask[number])
             ids = target[written].to(model.device)
             places = _kept(batch.source_mask[number]) if encoded else written[:0]
             source = {"input_ids": batch.source_ids[number][places].to(model.device)} if encoded else {}
-            with patched(model, PAPER_RULE) as patch:
-                room = memory_for_steps(patch.network, len(places), len(ids), model.dtype.itemsize, limit)
-                raw = propagate(patch, source, ids[:-1], _following(ids), slice(0, len(ids) - 1), room)
+            given = [DecoderInput(ids[:-1], _following(ids), slice(0, len(ids) - 1))]
+            question = Question(model, network, source, len(places), given, limit, unknown=unknown)
+            (raw,) = self.method.explain(question)
             width = batch.source_ids.shape[1] if encoded else 0
             found.append(_with_padding(raw, places.cpu(), width, written.cpu(), len(target)))
         return found
+
+
+def _registered(name: str, method: Method) -> type[AlphaBetaLRP]:
+    """The class by which inseq knows a method, whose own values are its attributions."""
+    own = {"method_name": f"hf_lrp_{name.replace('-', '_')}", "method": method, "__doc__": type(method).__doc__}
+    return type(type(method).__name__, (AlphaBetaLRP,), own)
+
+
+OTHERS = {name: _registered(name, row.method) for name, row in METHODS.items() if name != "lrp"}
 
 
 def _kept(mask: Tensor) -> Tensor:

@@ -10,17 +10,18 @@ from tiny_decoders import tiny_decoder
 from word_tokenizer import word_tokenizer
 
 from hf_lrp import explain, load
+from hf_lrp.methods.table import METHODS
 from hf_lrp.models.loading import EMBEDDED_MODEL
 
 inseq = pytest.importorskip("inseq", reason="needs inseq: pip install inseq")
+import hf_lrp.inseq  # noqa: E402
+
 SOURCES = ["I would like a cup of coffee, please.", "Where is the station?"]
 TARGETS = ["Je voudrais un café.", "Où est la gare, s'il vous plaît ?"]
 
 
 @pytest.fixture(scope="module")
 def attribution_model() -> Any:
-    import hf_lrp.inseq
-
     assert hf_lrp.inseq.AlphaBetaLRP.method_name in inseq.list_feature_attribution_methods()
     return inseq.load_model(str(EMBEDDED_MODEL), "alpha_beta_lrp")
 
@@ -50,6 +51,20 @@ def test_inseq_gives_what_explain_gives(attribution_model: Any, batch_size: int)
         assert ours.step_scores["probability"].shape == result.probability.shape
 
 
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "lrp"])
+def test_other_methods_give_their_own_values(name: str) -> None:
+    model = inseq.load_model(str(EMBEDDED_MODEL), f"hf_lrp_{name.replace('-', '_')}")
+    found = attribute(model, SOURCES, TARGETS, attribute_target=True, batch_size=2)
+    method = METHODS[name].method
+    results = explain(*load(), SOURCES, TARGETS, predict="target", start_token="keep", method=method)
+    for ours, result in zip(found, results, strict=True):
+        raw = result.raw
+        torch.testing.assert_close(ours.source_attributions, raw.source.T, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(ours.target_attributions[0], raw.start, atol=1e-4, rtol=1e-4)
+        written = ours.target_attributions[1:].nan_to_num()[: raw.target.shape[1]]
+        torch.testing.assert_close(written, raw.target.T[: len(written)], atol=1e-4, rtol=1e-4)
+
+
 def test_the_models_own_translation_and_the_source_alone(attribution_model: Any) -> None:
     (found,) = attribute(attribution_model, SOURCES[1])
     expected = explain(*load(), SOURCES[1], predict="target", start_token="keep").to_inseq()
@@ -69,6 +84,12 @@ def test_a_model_without_an_encoder(tmp_path: Path) -> None:
     assert found.source_attributions is None and steps == 2
     torch.testing.assert_close(found.target_attributions.nansum(0), torch.ones(2), atol=1e-5, rtol=0)
     torch.testing.assert_close(found.target_attributions[2:4], result.source[:2].T, atol=2e-6, rtol=0)
+    for name in ("alti", "attnlrp", "gradient-norm", "gradient-input", "attention", "erasure"):
+        model = inseq.load_model(str(tmp_path), f"hf_lrp_{name.replace('-', '_')}")
+        (found,) = attribute(model, "write : the cat =", "write : the cat = a dog")
+        options = {"prompt": "write : {source} =", "predict": "target", "start_token": "keep"}
+        raw = explain(*load(tmp_path), "the cat", "a dog", method=METHODS[name].method, **options).raw
+        torch.testing.assert_close(found.target_attributions[2:4], raw.source[:2].T, atol=1e-5, rtol=1e-4)
 
 
 def test_the_model_is_left_as_it_was(attribution_model: Any) -> None:
