@@ -42,7 +42,10 @@ LEVELS = [
     pytest.param(level, marks=pytest.mark.skipif(not is_usable(level), reason=f"{level}: not built or no such CPU"))
     for level in compiled.LEVELS
 ]
-needs_compiled = pytest.mark.skipif(not any(map(is_usable, compiled.LEVELS)), reason="the compiled part was not built")
+needs_compiled = pytest.mark.skipif(
+    not any(map(is_usable, compiled.LEVELS)) or os.environ.get(compiled.VARIABLE) == "off",
+    reason="the compiled part was not built, or is switched off",
+)
 all_operations = pytest.mark.parametrize("operation", OPERATIONS)
 
 
