@@ -10,7 +10,7 @@ import slow_decoder
 import slow_propagation
 import slow_t5gemma
 import torch
-from slow_decoder import Norm
+from decoder_layers import Norm, describe
 from torch import Tensor
 
 from hf_lrp.methods.method import Question
@@ -130,7 +130,7 @@ def _encoder_decoder(model: Any, question: Question) -> list[list[list[Block]]]:
 
 
 def _decoder(model: Any, ids: Tensor) -> list[list[Block]]:
-    layers, _, _, x = slow_decoder.describe(model, ids)
+    layers, _, _, x = describe(model, ids)
     blocks = []
     for layer in layers:
         seen = slow_decoder.Seen()

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import decoder_layers
 import pytest
 import slow_decoder
 import slow_propagation
 import slow_t5gemma
 import torch
+from decoder_layers import Norm
 from slow_rules import capped
 from torch import Tensor
 from torch.autograd.functional import jacobian
@@ -41,13 +43,13 @@ def slow_attn_lrp(question: Question, explained: Tensor, values: Tensor) -> tupl
 @contextmanager
 def _in_their_place(patch: pytest.MonkeyPatch) -> Iterator[None]:
     with patch.context() as places:
-        for module in (slow_decoder, slow_propagation, slow_t5gemma):
+        for module in (decoder_layers, slow_decoder, slow_propagation, slow_t5gemma):
             places.setattr(module, "slow_rules", _Rules)
-        places.setattr(slow_decoder.Norm, "__call__", _norm_of_constant_divisor)
+        places.setattr(Norm, "__call__", _norm_of_constant_divisor)
         yield
 
 
-def _norm_of_constant_divisor(norm: slow_decoder.Norm, x: Tensor) -> Tensor:
+def _norm_of_constant_divisor(norm: Norm, x: Tensor) -> Tensor:
     """The same value; its divisor counts as a constant in Jacobians."""
     centred = x if norm.rms else x - x.mean(-1, keepdim=True)
     divisor = torch.sqrt(centred.square().mean(-1, keepdim=True) + norm.eps).detach()
