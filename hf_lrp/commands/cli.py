@@ -92,8 +92,11 @@ class _Parser(argparse.ArgumentParser):
             message += f": did you mean {meant[0]!r}?" if meant else f"; commands are {', '.join(COMMANDS)}"
             helpful = f"{self.prog} {meant[0]}" if meant else self.prog
         elif unknown is not None:  # also where something else is missing for that reason
-            meant = difflib.get_close_matches(unknown, self._option_string_actions, 1)
+            options = [option for option in self._option_string_actions if option != "--help"]  # which is named anyway
+            meant = difflib.get_close_matches(unknown, options, 1)
             message = f"there is no option {unknown}" + (f": did you mean {meant[0]}?" if meant else "")
+            if unknown == "--model" and any(action.dest == "model" for action in self._actions):
+                message = f"there is no option --model: the model stands alone, as in `{self.prog} NAME`"
         self.exit(_EXIT_USAGE, f"{self.prog}: error: {message} (`{helpful} --help` shows what there is)\n")
 
     def _unknown_option(self) -> str | None:

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from hf_lrp.data.warning import warn
 from hf_lrp.models.configs import as_list
 from hf_lrp.models.vocabulary import Side, Vocabulary
+from hf_lrp.models.words import WORD_START
 
 
 def doubts_about_tokenizer(model: PreTrainedModel, vocabulary: Vocabulary) -> tuple[str, ...]:
@@ -33,8 +34,11 @@ def doubts_about_text(vocabulary: Vocabulary, ids: Tensor, side: Side) -> tuple[
     if unknown is None or unknown in vocabulary.ends:
         return ()
     special = vocabulary.is_special(ids)
-    text = [i for i, is_special in zip(ids.tolist(), special, strict=True) if i == unknown or not is_special]
-    count = text.count(unknown)
+    text = [n for n, i in enumerate(ids.tolist()) if i == unknown or not special[n]]
+    count = int((ids == unknown).sum())
+    if count:  # a mark that a word begins, alone, is no text: an emoji is often such a mark and the unknown token
+        tokens = vocabulary.tokens(ids, side)
+        text = [n for n in text if tokens[n] != WORD_START]
     if count * 2 <= len(text):
         return ()
     return (f"{count} of the {len(text)} tokens of the {side} are unknown to the tokenizer",)

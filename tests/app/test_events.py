@@ -41,6 +41,12 @@ def test_an_edited_prefix_beside_the_one_before(events: Events) -> None:
     assert isinstance(third, Comparison) and third.first == view.second  # what was new before
 
 
+def test_a_text_that_the_model_does_not_know_is_told_on_the_page(events: Events) -> None:
+    with pytest.warns(UserWarning, match="unknown to the tokenizer"):  # which is for the terminal
+        shown, _, _ = events.explain(EMBEDDED, NOTHING, None, *astuple(Question("\N{GRINNING FACE}")))
+    assert "1 of the 1 tokens of the source are unknown to the tokenizer" in shown
+
+
 def test_two_models(events: Events) -> None:
     _, _, key = events.explain(EMBEDDED, EMBEDDED, None, *astuple(Question(SOURCE)))
     view = events.recent.get(key or "")

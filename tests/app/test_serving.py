@@ -71,7 +71,7 @@ def events() -> Events:
 @pytest.fixture(scope="module")
 def address(events: Events, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of a server that runs in this process, which must not look up any other machine."""
-    pytest.importorskip("gradio", reason="the app needs gradio: pip install 'hf-lrp[app]'")
+    pytest.importorskip("gradio", reason="the app needs gradio: pip install gradio")
     looked_up, look_up = set(), socket.getaddrinfo
 
     def note(host: object, *args: object, **options: object) -> object:

@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A browser that loads nothing from elsewhere."""
-    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install 'hf-lrp[browser]'")
+    api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
     if CHROMIUM is None:
         pytest.skip("needs Chromium, such as Debian's package chromium")
     with api.sync_playwright() as playwright:

@@ -21,7 +21,7 @@ WAIT = 60_000  # milliseconds, where the machine is busy
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    pytest.importorskip("gradio", reason="the app needs gradio: pip install 'hf-lrp[app]'")
+    pytest.importorskip("gradio", reason="the app needs gradio: pip install gradio")
     folder = tmp_path_factory.mktemp("app")
     events = Events(Models([None, str(save_checkpoint(folder / "cats-zh-fr"))]), Limits(tokens=60))
     with running(events, folder) as where:

@@ -232,6 +232,8 @@ class TestMisspelt:
             (["--verison"], "", "there is no option --verison: did you mean --version?"),
             (["explain", "--sorce", "he"], "explain", "there is no option --sorce: did you mean --source?"),
             (["explain", "--source", "he", "--jsn=-"], "explain", "there is no option --jsn: did you mean --json?"),
+            (["align", "--model", "m"], "align", "there is no option --model: the model stands alone, as in"),
+            (["compare", "--html", "f"], "compare", "there is no option --html ("),
             (["figures", "--otu", "f"], "figures", "there is no option --otu: did you mean --out?"),
             (["explain", "--source", "he", "--zzzz"], "explain", "there is no option --zzzz ("),
             (["explain", "a", "b", "--source", "--"], "explain", "argument --source: expected one argument"),
