@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import sacrebleu
 
 FORCED = (0, 1, 3, 5, 8)  # tokens of another sentence's translation
+BAD, GOOD = 20, 35  # chrF of a continuation
 LEAST_CLAUSE = 4  # letters of a clause that is cut away
 
 
@@ -41,6 +42,14 @@ class Case:
     translation: str
     marks: tuple[tuple[int, int], ...] = ()
     about: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def group(self) -> str:
+        """The kind; forced beginnings by what came of them: bad, good, or neither."""
+        if self.kind != "forced":
+            return self.kind
+        chrf = self.about["chrf"]
+        return "forced, bad" if chrf < BAD else "forced, good" if chrf >= GOOD else "forced, neither"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 
 DRAWS = 1000
-BAD, GOOD = 20, 35  # chrF of a continuation
 USUAL_LENGTH = (0.7, 1.3)  # of the reference's length
 RARITIES = (0.01, 0.02, 0.05)
 
@@ -152,15 +151,23 @@ def _forced(cases: Sequence[Case], rows: Sequence[Row], reading: str) -> Row:
     found = [
         (case, row)
         for case, row in zip(cases, rows, strict=True)
-        if case.kind == "forced" and not case.chosen and not BAD <= case.about["chrf"] < GOOD
+        if case.group in ("forced, bad", "forced, good") and not case.chosen
     ]
     usual = [pair for pair in found if USUAL_LENGTH[0] <= pair[0].about["length"] <= USUAL_LENGTH[1]]
+    slow = [(case, row) for case, row in found if "source_total" in row]
+    share = {"-R(source)": lambda row: -float(np.mean(row["source_total"][1:]))}
     return {
         name: {
-            signal: interval([(c.cluster, np.array([value(r)]), np.array([c.about["chrf"] < BAD])) for c, r in chosen])
-            for signal, value in _by_sentence(reading).items()
+            signal: interval(
+                [(c.cluster, np.array([value(r)]), np.array([c.group == "forced, bad"])) for c, r in chosen]
+            )
+            for signal, value in signals.items()
         }
-        for name, chosen in (("all", found), ("of usual length", usual))
+        for name, chosen, signals in (
+            ("all", found, _by_sentence(reading)),
+            ("of usual length", usual, _by_sentence(reading)),
+            ("where R(source) is known", slow, _by_sentence(reading) | share),
+        )
     }
 
 

@@ -56,7 +56,7 @@ class Measurer:
         """The link heads, by agreement on own translations of the chosen half."""
         chosen = [case for case in cases if case.kind == "own" and case.chosen][:SENTENCES]
         texts = read_texts([c.source for c in chosen], "source"), read_texts([c.translation for c in chosen], "target")
-        self.heads = find_heads(self.reader, *texts, count=max(HEADS)).heads
+        self.heads = find_heads(self.reader, *texts).heads[: max(HEADS)]
 
     def read(self, cases: Sequence[Case]) -> PairsRead:
         return self.reader.read([case.source for case in cases], [case.translation for case in cases])
@@ -109,7 +109,7 @@ def measure(measurer: Measurer, group: str, cases: Sequence[Case], limit_of_slow
     rows = [dict(row) for row in journal.rows]
     for name, kinds, limit, find in (
         ("ratio", ("addition", "made addition"), len(cases), _ratio),
-        ("source_total", ("addition", "made addition"), limit_of_slow, _source_total),
+        ("source_total", ("addition", "made addition", "forced, bad", "forced, good"), limit_of_slow, _source_total),
         ("erasure", ("omission", "made omission"), limit_of_slow, _erasure),
     ):
         wanted = _first(cases, kinds, limit)
@@ -125,10 +125,10 @@ def measure(measurer: Measurer, group: str, cases: Sequence[Case], limit_of_slow
     return rows
 
 
-def _first(cases: Sequence[Case], kinds: Sequence[str], limit: int) -> list[int]:
-    """The places of so many cases of each kind in the reported half, in an order drawn by a hash."""
+def _first(cases: Sequence[Case], names: Sequence[str], limit: int) -> list[int]:
+    """The places of so many cases of each group in the reported half, in an order drawn by a hash."""
     order = sorted(range(len(cases)), key=lambda n: _digest([cases[n].source, cases[n].translation]))
-    groups = ([n for n in order if cases[n].kind == kind and not cases[n].chosen] for kind in kinds)
+    groups = ([n for n in order if cases[n].group == name and not cases[n].chosen] for name in names)
     return [place for group in groups for place in group[:limit]]
 
 

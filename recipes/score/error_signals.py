@@ -5,7 +5,7 @@
 Fixed before any of the reported numbers was seen:
 
 - *Own translations* are greedy. *Link heads* are found by agreement on those of the first 100 sentences of the chosen
-  half.
+  half, as `hf-lrp score` finds them; the best 8 are kept.
 - *Halves.* Sentences with an even number, from 0, are to choose on; of MQM, the talk whose name comes first. All
   figures are of the other half. One thing is chosen: how a source token's coverage is read from the weights
   [heads, T, S] (with 4, 6 or 8 heads; the largest weight over the steps, averaged over heads before or after, or the
@@ -20,7 +20,8 @@ Fixed before any of the reported numbers was seen:
   mistranslations against the others of theirs. Sentences, of every third segment: with an omission, and with any
   major error of accuracy, against those without any error of accuracy. All systems and human translations count.
 - Erasure and R(source), which take long, are measured on the first `--slow` cases of each kind of the reported half,
-  in an order drawn by a hash.
+  in an order drawn by a hash; of forced beginnings, of the bad ones and of the good ones. There R(source) is the mean
+  from the second step on, and other signals are given for the same cases.
 - *Flags* are words rarer than 1, 2 or 5 % of the words in the model's own translations of the chosen half.
 - AUROC with 95 % intervals from 1,000 bootstrap draws of sentences (MQM: of segments, with all their translations).
 

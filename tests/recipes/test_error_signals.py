@@ -61,5 +61,6 @@ def test_a_small_run_goes_on_and_keeps_no_sentence(tmp_path, capsys):
     results = json.loads(first)
     assert results["left out, by token"]["made omission"]["coverage"]["positive"] > 0
     assert results["reading"]["chosen on"] == "made omission" and len(results["heads"]) == 8
+    assert set(results["let go of the source"]) == {"all", "of usual length", "where R(source) is known"}
     assert not any(sentence in first for sentence in sentences)
     assert Case("own", "0", True, "a", "b").as_dict()["marks"] == ()
