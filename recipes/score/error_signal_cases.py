@@ -19,8 +19,8 @@ LEAST_CLAUSE = 4  # letters of a clause that is cut away
 class Writer(Protocol):
     """What translates: a `Measurer`."""
 
-    def translate(self, sources: Sequence[str]) -> list[str]:
-        """A translation of each."""
+    def translate(self, sources: Sequence[str], sample: bool = False) -> list[str]:
+        """A translation of each: greedy, or drawn from the model's probabilities."""
 
     def continue_after(self, sources: Sequence[str], texts: Sequence[str], count: int) -> list[tuple[str, str]]:
         """Translations that begin with the first tokens of these texts: all of it, and what is new."""
@@ -30,9 +30,9 @@ class Writer(Protocol):
 class Case:
     """A pair that signals are measured on.
 
-    kind: own, omission, addition, mistranslation, sentence, made omission, made addition, forced; cluster: cases that
-    are drawn together; chosen: of the half to choose on; marks: marked characters of the source (omissions) or of the
-    translation; about: what else is known.
+    kind: own, sampled, omission, addition, mistranslation, sentence, made omission, made addition, forced; cluster:
+    cases that are drawn together; chosen: of the half to choose on; marks: marked characters of the source (omissions)
+    or of the translation; about: what else is known.
     """
 
     kind: str
@@ -45,7 +45,9 @@ class Case:
 
     @property
     def group(self) -> str:
-        """The kind; forced beginnings by what came of them: bad, good, or neither."""
+        """The kind; sentences without errors of accuracy are clean, forced beginnings became bad, good, or neither."""
+        if self.kind == "sentence" and self.about["clean"]:
+            return "clean"
         if self.kind != "forced":
             return self.kind
         chrf = self.about["chrf"]
@@ -59,6 +61,14 @@ def own_cases(writer: Writer, sources: Sequence[str], references: Sequence[str])
     """The model's own translations."""
     texts = writer.translate(sources)
     return [Case("own", str(n), n % 2 == 0, s, t) for n, (s, t) in enumerate(zip(sources, texts, strict=True)) if t]
+
+
+def sampled_cases(writer: Writer, own: Sequence[Case]) -> list[Case]:
+    """Translations of the chosen half that are drawn from the model's probabilities."""
+    chosen = [case for case in own if case.chosen]
+    texts = writer.translate([case.source for case in chosen], sample=True)
+    rows = zip(chosen, texts, strict=True)
+    return [Case("sampled", case.cluster, True, case.source, text) for case, text in rows if text]
 
 
 def made_cases(writer: Writer, sources: Sequence[str], comma: str) -> list[Case]:

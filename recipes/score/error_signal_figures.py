@@ -12,7 +12,7 @@ from rich.table import Table
 
 DRAWS = 1000
 USUAL_LENGTH = (0.7, 1.3)  # of the reference's length
-RARITIES = (0.01, 0.02, 0.05)
+RARITIES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 
 Row = dict[str, Any]
 Group = tuple[str, np.ndarray, np.ndarray]  # cluster; values; whether each is of the kind that should be high
@@ -192,41 +192,72 @@ def _sentences(cases: Sequence[Case], rows: Sequence[Row], reading: str) -> Row:
 
 
 def _flags(cases: Sequence[Case], rows: Sequence[Row], reading: str) -> Row:
-    """By rarity, which share of marked words and of others is flagged; also where nothing is marked."""
-    sides: dict[str, tuple[Callable[[Row], np.ndarray], tuple[str, ...]]] = {
-        "source": (lambda row: _source(row, reading), ("omission", "made omission")),
-        "target": (lambda row: np.array(row["log_probability"]), ("addition", "made addition", "mistranslation")),
+    """By signal, half, group and rarity, which share of marked words and of others is flagged."""
+
+    def ratio(row: Row) -> Any:
+        return np.array(row["ratio"]) if "ratio" in row else None
+
+    def probability(row: Row) -> Any:
+        return np.array(row["log_probability"])
+
+    omissions, additions = ("omission", "made omission"), ("addition", "made addition", "mistranslation")
+    flagging: dict[str, tuple[Callable[[Row], Any], str, str, tuple[str, ...]]] = {
+        "coverage": (lambda row: _source(row, reading), "source", "own", omissions),
+        "log p": (probability, "target", "own", additions),
+        "log p, against sampled translations": (probability, "target", "sampled", additions),
+        "log p over its mean with others": (ratio, "target", "own", additions),
+        "log p over its mean with others, against sampled translations": (
+            ratio,
+            "target",
+            "sampled",
+            additions,
+        ),
     }
     results: Row = {}
-    for side, (signal, kinds) in sides.items():
-        own = [_words(row, side, signal)[0] for case, row in zip(cases, rows, strict=True) if _is(case, "own", True)]
-        limits = np.quantile(np.concatenate(own), RARITIES)
-        for kind in (*kinds, "own", "clean"):
-            chosen = [r for c, r in zip(cases, rows, strict=True) if _is(c, kind, False)]
-            found = [_words(row, side, signal) for row in chosen]
-            if not found:
-                continue
-            values, marked = (np.concatenate([pair[i] for pair in found]) for i in (0, 1))
-            results[f"{side}, {kind}"] = {
-                str(rarity): {
-                    "of marked": _share(values[marked] < limit),
-                    "of others": _share(values[~marked] < limit),
-                    "flags that are right": _share(marked[values < limit]),
-                }
-                for rarity, limit in zip(RARITIES, limits, strict=True)
-            } | {"words": len(values), "marked": int(marked.sum())}
+    for name, (signal, side, usual, kinds) in flagging.items():
+        own = _flaggable(cases, rows, usual, True, side, signal)
+        if own is None:
+            continue
+        limits = np.quantile(own[0], RARITIES)
+        results[name] = {
+            half: {
+                kind: _flagged(found, limits)
+                for kind in (*kinds, "own", "clean")
+                if (found := _flaggable(cases, rows, kind, half == "chosen", side, signal)) is not None
+            }
+            for half in ("chosen", "reported")
+        }
     return results
 
 
-def _is(case: Case, kind: str, chosen: bool) -> bool:
-    if case.chosen != chosen:
-        return False
-    return case.kind == "sentence" and case.about["clean"] if kind == "clean" else case.kind == kind
+def _flaggable(
+    cases: Sequence[Case], rows: Sequence[Row], group: str, chosen: bool, side: str, signal: Callable[[Row], Any]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The values of the words of a group in one of the halves, and which are marked; None: there are none."""
+    found = [
+        _words(row, side, values)
+        for case, row in zip(cases, rows, strict=True)
+        if case.group == group and case.chosen == chosen and (values := signal(row)) is not None
+    ]
+    return (np.concatenate([v for v, _ in found]), np.concatenate([m for _, m in found])) if found else None
 
 
-def _words(row: Row, side: str, signal: Callable[[Row], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def _flagged(found: tuple[np.ndarray, np.ndarray], limits: np.ndarray) -> Row:
+    values, marked = found
+    shares = {
+        str(rarity): {
+            "of marked": _share(values[marked] < limit),
+            "of others": _share(values[~marked] < limit),
+            "flags that are right": _share(marked[values < limit]),
+        }
+        for rarity, limit in zip(RARITIES, limits, strict=True)
+    }
+    return shares | {"words": len(values), "marked": int(marked.sum())}
+
+
+def _words(row: Row, side: str, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The means of the words that have letters, and which of them are marked."""
-    about, values = row["sides"][side], signal(row)
+    about = row["sides"][side]
     numbers, spoken = np.array(about["words"]), np.array(about["spoken"])
     members = [numbers == word for word in range(numbers.max() + 1)]
     members = [own for own in members if spoken[own].any()]

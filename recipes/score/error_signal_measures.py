@@ -18,7 +18,7 @@ from hf_lrp import Explainer
 from hf_lrp.corpus.journal import Journal
 from hf_lrp.corpus.support import OTHERS, ratios
 from hf_lrp.data.files import write_atomically
-from hf_lrp.inputs.prefixes import Prefix
+from hf_lrp.inputs.prefixes import Prefix, seeded
 from hf_lrp.links.agreement import find_heads
 from hf_lrp.links.erasure import erasure
 from hf_lrp.links.heads import Head
@@ -61,10 +61,12 @@ class Measurer:
     def read(self, cases: Sequence[Case]) -> PairsRead:
         return self.reader.read([case.source for case in cases], [case.translation for case in cases])
 
-    def translate(self, sources: Sequence[str]) -> list[str]:
-        """The model's greedy translations."""
+    def translate(self, sources: Sequence[str], sample: bool = False) -> list[str]:
+        """The model's greedy translations, or such as are drawn from its probabilities."""
         reading = self.reader.read(list(sources), list(sources)).reading
-        return [self._text(prefix.ids) for prefix in reading.generate(self.model, BATCH, {"num_beams": 1}, True)]
+        options = {"num_beams": 1} | ({"do_sample": True, "top_k": 0} if sample else {})
+        with seeded(0, self.model.device):
+            return [self._text(prefix.ids) for prefix in reading.generate(self.model, BATCH, options, True)]
 
     def continue_after(self, sources: Sequence[str], texts: Sequence[str], count: int) -> list[tuple[str, str]]:
         """Greedy translations after the first tokens of these texts: all that is written, and the continuation."""
@@ -107,28 +109,39 @@ def measure(measurer: Measurer, group: str, cases: Sequence[Case], limit_of_slow
                 journal.append(row)
                 bar.update()
     rows = [dict(row) for row in journal.rows]
-    for name, kinds, limit, find in (
-        ("ratio", ("addition", "made addition"), len(cases), _ratio),
-        ("source_total", ("addition", "made addition", "forced, bad", "forced, good"), limit_of_slow, _source_total),
-        ("erasure", ("omission", "made omission"), limit_of_slow, _erasure),
-    ):
-        wanted = _first(cases, kinds, limit)
+    find = {"ratio": _ratio, "source_total": _source_total, "erasure": _erasure}
+    for name, wanted in _wanted(cases, limit_of_slow).items():
         if not wanted:
             continue
-        more = Journal(measurer.output / f"{group}.{name}.jsonl", settings | {"limit": limit})
+        more = Journal(measurer.output / f"{group}.{name}.jsonl", settings | {"limit": limit_of_slow})
         with tqdm(total=len(wanted), initial=len(more.rows), desc=name) as bar:
             for place in wanted[len(more.rows) :]:
-                more.append({"values": find(measurer, cases, place)})
+                more.append({"values": find[name](measurer, cases, place)})
                 bar.update()
         for place, row in zip(wanted, more.rows, strict=True):
             rows[place][name] = row["values"]
     return rows
 
 
-def _first(cases: Sequence[Case], names: Sequence[str], limit: int) -> list[int]:
-    """The places of so many cases of each group in the reported half, in an order drawn by a hash."""
+def _wanted(cases: Sequence[Case], limit: int) -> dict[str, list[int]]:
+    """The places of the cases that a signal which takes long is measured on."""
+    additions, added = ("addition", "made addition"), len(cases)
+    return {
+        "ratio": [
+            *_first(cases, additions, False, added),
+            *_first(cases, (*additions, "own", "sampled"), True, added),
+            *_first(cases, ("clean",), False, limit),
+            *_first(cases, ("clean",), True, limit),
+        ],
+        "source_total": _first(cases, (*additions, "forced, bad", "forced, good"), False, limit),
+        "erasure": _first(cases, ("omission", "made omission"), False, limit),
+    }
+
+
+def _first(cases: Sequence[Case], names: Sequence[str], chosen: bool, limit: int) -> list[int]:
+    """The places of so many cases of each group in one of the halves, in an order drawn by a hash."""
     order = sorted(range(len(cases)), key=lambda n: _digest([cases[n].source, cases[n].translation]))
-    groups = ([n for n in order if cases[n].group == name and not cases[n].chosen] for name in names)
+    groups = ([n for n in order if cases[n].group == name and cases[n].chosen == chosen] for name in names)
     return [place for group in groups for place in group[:limit]]
 
 
