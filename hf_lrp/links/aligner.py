@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_lrp.data.warning import warn
 from hf_lrp.links.agreement import SENTENCES, GoldPair, find_heads, heads_by_gold
 from hf_lrp.links.alignment import Alignment
-from hf_lrp.links.extraction import link_strengths, read_links
+from hf_lrp.links.extraction import read_links
 from hf_lrp.links.heads import Head, LinkHeads, saved_heads
 from hf_lrp.links.texts import Text, read_texts
 from hf_lrp.links.weights import HeadReader
@@ -162,20 +162,20 @@ class Aligner:
         heads, results = self.heads, []
         assert heads is not None
         for number, pair in enumerate(pairs):
-            strengths = link_strengths(pair.weights)
+            strengths = pair.weights
             if back is not None:
-                strengths = (strengths + link_strengths(back[number].weights).T) / 2
+                strengths = (strengths + back[number].weights.T) / 2
             links = {(s, t): strengths[t, s].item() for s, t in sorted(read_links(strengths, heads.how))}
             results.append(Alignment(pair.source, pair.target, links, heads))
         return results
 
     def _weigh(self, sources: Sequence[Text | str], targets: Sequence[Text | str], bar: Any) -> list[WordPair]:
-        """Each pair with weights [target words, source words], all heads together."""
+        """Each pair with the strengths of its links, [target words, source words]."""
         heads = self.heads
         assert heads is not None
         found = dict(read_word_weights(self.reader, sources, targets, heads.heads, bar.update))
         pairs = [found[number] for number in range(len(sources))]
-        return [pair._replace(weights=heads.combine(pair.weights)) for pair in pairs]
+        return [pair._replace(weights=heads.strengths(pair.weights)) for pair in pairs]
 
 
 def _read_heads(given: LinkHeads | Sequence[Any] | None) -> LinkHeads | None:

@@ -45,19 +45,26 @@ def link_strengths(weights: Tensor, diagonal: float = DIAGONAL) -> Tensor:
     """
     rows = weights / weights.sum(-1, True).clamp(min=1e-12)
     columns = weights / weights.sum(-2, True).clamp(min=1e-12)
-    targets, sources = weights.shape[-2:]
+    return (rows + columns) / 2 * torch.exp(-diagonal * distances(*weights.shape[-2:]))
+
+
+def distances(targets: int, sources: int) -> Tensor:
+    """Distances of relative positions, [target words, source words]."""
     at = [(torch.arange(n) + 0.5) / n for n in (targets, sources)]
-    distance = (at[0][:, None] - at[1]).abs()
-    return (rows + columns) / 2 * torch.exp(-diagonal * distance)
+    return (at[0][:, None] - at[1]).abs()
+
+
+def linked(strengths: Tensor, how: Extraction) -> Tensor:
+    """Where links are: [..., target words, source words], of strengths so shaped."""
+    best = torch.minimum(
+        strengths / strengths.amax(-1, True).clamp(min=1e-12), strengths / strengths.amax(-2, True).clamp(min=1e-12)
+    )
+    return (strengths >= how.mutual) & (best >= 1) | (strengths >= how.other) & (best >= how.ratio)
 
 
 def read_links(strengths: Tensor, how: Extraction) -> set[tuple[int, int]]:
     """Pairs of source and target word, from strengths [target words, source words]."""
-    best = torch.minimum(
-        strengths / strengths.amax(1, True).clamp(min=1e-12), strengths / strengths.amax(0, True).clamp(min=1e-12)
-    )
-    linked = (strengths >= how.mutual) & (best >= 1) | (strengths >= how.other) & (best >= how.ratio)
-    return {(source, target) for target, source in linked.nonzero().tolist()}
+    return {(source, target) for target, source in linked(strengths, how).nonzero().tolist()}
 
 
 def mutual_best(weights: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from hf_lrp.links.extraction import DEFAULT, Extraction
+from hf_lrp.links.extraction import DEFAULT, Extraction, link_strengths
+from hf_lrp.links.learned import count_coefficients, learned_strengths
 from hf_lrp.models.structure import Attention
 
 Step: TypeAlias = Literal["reads", "predicts"]
@@ -41,7 +42,8 @@ class LinkHeads:
         found: how they were found: "agreement", "gold", "generation_config" or "given".
         sentences: on how many sentence pairs, where that is known.
         weights: how much each counts.
-        how: how links are read from them.
+        how: how links are read from strengths.
+        learned: coefficients by which strengths are probabilities that gold links taught; none: strengths are shares.
     """
 
     heads: tuple[Head, ...]
@@ -49,6 +51,7 @@ class LinkHeads:
     sentences: int | None = None
     weights: tuple[float, ...] = ()
     how: Extraction = DEFAULT
+    learned: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.heads:
@@ -58,11 +61,24 @@ class LinkHeads:
         weights = self.weights or (1.0,) * len(self.heads)
         if len(weights) != len(self.heads) or min(weights) <= 0:
             raise ValueError(f"{len(self.heads)} heads need as many weights above 0, got {weights}.")
+        if self.learned and len(self.learned) != count_coefficients(len(self.heads)):
+            raise ValueError(
+                f"{len(self.heads)} heads need {count_coefficients(len(self.heads))} coefficients or none, "
+                f"got {len(self.learned)}."
+            )
         object.__setattr__(self, "weights", tuple(float(weight) for weight in weights))
+        object.__setattr__(self, "learned", tuple(float(each) for each in self.learned))
 
     def combine(self, weights: Tensor) -> Tensor:
         """All heads together, [...] of [heads, ...]."""
         return torch.tensordot(torch.tensor(self.weights), weights.float(), 1)
+
+    def strengths(self, weights: Tensor) -> Tensor:
+        """How strong each link is, from 0 to 1: [target words, source words], of each head's [heads, ...]."""
+        combined = self.combine(weights)
+        if self.learned:
+            return learned_strengths(weights, combined, self.learned)
+        return link_strengths(combined)
 
     def __str__(self) -> str:
         on = "" if self.sentences is None else f" on {self.sentences} pairs"
@@ -73,14 +89,15 @@ class LinkHeads:
         """Write them into the model's generation config, with which `save_pretrained` keeps them.
 
         `alignment_heads` are pairs of layer and head, as transformers has them for Whisper; `alignment_steps` says of
-        each which token its weights belong to, `alignment_weights` how much it counts, and
-        `alignment_thresholds` how links are read from them.
+        each which token its weights belong to, `alignment_weights` how much it counts,
+        `alignment_thresholds` how links are read from them, and `alignment_coefficients` what gold links taught.
         """
         config: Any = model.generation_config
         config.alignment_heads = [[head.layer, head.head] for head in self.heads]
         config.alignment_steps = [head.step for head in self.heads]
         config.alignment_weights = [round(weight, 4) for weight in self.weights]
         config.alignment_thresholds = asdict(self.how)
+        config.alignment_coefficients = [round(each, 6) for each in self.learned]
         config._from_model_config = False  # or it is made anew when it is loaded
 
 
@@ -100,7 +117,8 @@ def saved_heads(model: PreTrainedModel) -> LinkHeads | None:
             raise ValueError(f"steps are {STEPS[0]!r} or {STEPS[1]!r}")
         weights = tuple(getattr(config, "alignment_weights", None) or ())
         how = Extraction(**(getattr(config, "alignment_thresholds", None) or {}))
-        return LinkHeads(heads, "generation_config", weights=weights, how=how)
+        learned = tuple(getattr(config, "alignment_coefficients", None) or ())
+        return LinkHeads(heads, "generation_config", weights=weights, how=how, learned=learned)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"generation_config.alignment_heads and what stands beside it cannot be read ({error}): give "
@@ -115,7 +133,8 @@ def heads_to_dict(heads: LinkHeads) -> dict[str, Any]:
 
 def heads_from_dict(content: Mapping[str, Any]) -> LinkHeads:
     """The link heads that `heads_to_dict` was given."""
-    read = {"heads": tuple(Head(*head) for head in content["heads"]), "weights": tuple(content["weights"])}
+    read = {"heads": tuple(Head(*head) for head in content["heads"])}
+    read |= {name: tuple(content[name]) for name in ("weights", "learned")}
     return LinkHeads(**{**content, **read, "how": Extraction(**content["how"])})
 
 

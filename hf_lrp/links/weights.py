@@ -28,6 +28,8 @@ from hf_lrp.models.vocabulary import Vocabulary
 
 TOKENS = 2048  # of sources or targets in one forward pass, padding included
 LOGIT_TOKENS = 512  # where logits are computed as well: large vocabularies outgrow the cache
+ALIKE = 0.9  # of the longest pair's length: what others have together with it, since padding costs as much as text
+LEAST_TOKENS = 128  # less in one forward pass is no faster
 
 
 class HeadWeights(NamedTuple):
@@ -130,10 +132,12 @@ class HeadReader:
 
 
 def batches(sizes: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Numbers of pairs of like size, as many together as have so many tokens."""
+    """Numbers of pairs of like size, at most as many together as have so many tokens."""
     batch: list[int] = []
     for number in sorted(range(len(sizes)), key=lambda n: -sizes[n]):
-        if batch and sizes[batch[0]] * (len(batch) + 1) > tokens:
+        longest = sizes[batch[0]] if batch else 0
+        enough = longest * len(batch) >= LEAST_TOKENS and sizes[number] < ALIKE * longest
+        if batch and (enough or longest * (len(batch) + 1) > tokens):
             yield batch
             batch = []
         batch.append(number)

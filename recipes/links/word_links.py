@@ -25,9 +25,8 @@ import torch
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.json_files import json_bytes
 from hf_lrp.explaining.explainer import Explainer
-from hf_lrp.links.agreement import best_heads
+from hf_lrp.links.agreement import Search, heads_by_agreement
 from hf_lrp.links.aligner import Aligner
-from hf_lrp.links.extraction import mutual_best
 from hf_lrp.links.heads import all_heads
 from hf_lrp.links.words import read_word_weights
 from hf_lrp.models.loading import load
@@ -95,9 +94,8 @@ def baseline(aligner: Aligner, choosing: Gold, reporting: Gold) -> list[Links]:
     """The rule that the work started from: six heads by agreement, the geometric mean of shares, one threshold."""
     candidates = all_heads(aligner.reader.blocks)
     texts = [aligner.texts(each.sources, each.targets) for each in (choosing, reporting)]
-    agreement = [mutual_best(pair.weights) for _, pair in read_word_weights(aligner.reader, *texts[0], candidates)]
-    places = best_heads(torch.stack(agreement).mean(0), candidates, BASELINE_HEADS)
-    heads = [candidates[place] for place in places]
+    known = [pair.weights for _, pair in read_word_weights(aligner.reader, *texts[0], candidates)]
+    heads = heads_by_agreement(known, candidates, Search(first=BASELINE_HEADS, rounds=0)).heads
     found = dict(read_word_weights(aligner.reader, *texts[1], heads))
     return [_baseline_links(found[number].weights.sum(0)) for number in range(len(found))]
 

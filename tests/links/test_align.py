@@ -79,6 +79,8 @@ def test_gold_links_choose_heads(embedded) -> None:
         [each.links for each in align(*embedded, SOURCES, TARGETS, heads=[(1, 0, "reads")])], sure
     )
     assert by_gold < 0.1 < by_worst
+    with pytest.raises(ValueError, match="Gold links have 9-0 where there are 2 source words"):
+        aligner.choose_heads([("a cat", "un chat", "0-0 9-0")])
 
 
 def test_both_directions_together_average_strengths() -> None:
