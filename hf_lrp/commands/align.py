@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gold",
         metavar="FILE",
         type=Path,
-        help="pairs with known links to choose heads by: lines of source, target and links `0-0 1-2 2p1` with tabs "
-        "between them",
+        help="pairs with known links, which choose heads and teach how links are read: lines of source, target and "
+        "links `0-0 1-2 2p1` with tabs between them",
     )
     method.add_argument(
         "--save-heads",

@@ -50,8 +50,8 @@ def align(
         heads: which heads are read, as an earlier result has them, or triples of layer, head (from 0) and step,
             "reads" or "predicts". None: those of the model's generation config (``alignment_heads``); where it
             names none, heads are found on the first 200 pairs.
-        gold: pairs with known links to choose heads by: triples of source, target and links, ``"0-0 1-2 2p1"`` or a
-            set of pairs.
+        gold: pairs with known links, which choose heads and teach how links are read: triples of source, target and
+            links, ``"0-0 1-2 2p1"`` or a set of pairs.
         reverse: a model of the other direction and its tokenizer: links are those of both together.
         prompt: for a model without an encoder, what the source stands in, as for `hf_lrp.explain`.
         progress: show a progress bar.
@@ -110,7 +110,7 @@ class Aligner:
             self.reverse._heads = heads[1]
 
     def choose_heads(self, gold: Gold) -> LinkHeads:
-        """Choose heads by pairs with known links; those of the other direction's model, too."""
+        """Choose heads by pairs with known links, and how they are read; those of the other direction's model, too."""
         pairs = _read_gold(gold)
         self._heads = heads_by_gold(self.reader, pairs)
         if self.reverse is not None:
