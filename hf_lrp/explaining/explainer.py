@@ -40,7 +40,7 @@ from hf_lrp.models.loading import load
 from hf_lrp.models.passes import join_steps
 from hf_lrp.models.structure import Network
 from hf_lrp.models.vocabulary import Vocabulary
-from hf_lrp.models.weights import require_plain_weights
+from hf_lrp.models.weights import require_computable, require_plain_weights
 from hf_lrp.relevance.rules import Rule
 from hf_lrp.relevance.trace import Inside
 from hf_lrp.results.collection import ContributionsList
@@ -332,6 +332,7 @@ class Explainer:
         model, merged = self._copy.merged()
         kind = kind_of(model)
         require_plain_weights(model)
+        require_computable(model)
         require_evaluation_mode(model)
         tokenizer, processor = _unpack(self.tokenizer)
         vocabulary = Vocabulary(model, tokenizer)

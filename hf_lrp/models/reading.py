@@ -72,7 +72,8 @@ def read_network(model: PreTrainedModel) -> Network:
 
 
 def _read(model: PreTrainedModel, family: Family) -> Network:
-    head = find(model, family.head)
+    # GPT-NeoX's has another name in older releases of transformers
+    head = find(model, family.head) if has(model, family.head) else model.get_output_embeddings()
     encoder = None if family.encoder is None else _read_stack(model, find(model, family.encoder), family, False)
     decoder = _read_stack(model, find(model, family.decoder), family, True)
     counterparts: dict[nn.Module, type[Recorded]] = {head: RecordedLinear}
@@ -163,7 +164,7 @@ def _self_attention(
         causal=is_decoder,
         bias=bias,
         reach=_maybe(module, family.sliding_window),
-        cap=_maybe(module, family.score_cap),
+        cap=_score_cap(module, family),
     )
 
 
@@ -177,7 +178,7 @@ def _cross_attention(module: Any, family: Family) -> Attention:
         Projection(find(module, family.projections[3])),
         _scale(module, family),
         cross=True,
-        cap=_maybe(module, family.score_cap),
+        cap=_score_cap(module, family),
     )
 
 
@@ -187,8 +188,21 @@ def _heads(module: Any, family: Family) -> tuple[int, int]:
 
 
 def _scale(module: Any, family: Family) -> float:
-    scale: float = 1.0 if family.scaling is None else find(module, family.scaling)
+    if family.scaling is None:
+        return 1.0
+    # GPT-2's has no name in older releases of transformers; that it is this one is checked on each pass
+    scale: float = find(module, family.scaling) if has(module, family.scaling) else module.head_dim**-0.5
     return scale
+
+
+def _score_cap(module: Any, family: Family) -> float | None:
+    cap: float | None = _maybe(module, family.score_cap)
+    if cap is not None and module.config._attn_implementation == "sdpa":
+        raise ValueError(
+            f"{type(module).__name__} has soft caps, which attn_implementation='sdpa' leaves out; older releases of "
+            "transformers choose it. Load the model with attn_implementation='eager', as it was trained."
+        )
+    return cap
 
 
 def _projections(module: Any, family: Family) -> tuple[Projection, Projection, Projection]:

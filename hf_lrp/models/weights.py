@@ -35,6 +35,20 @@ def require_plain_weights(model: PreTrainedModel) -> None:
             )
 
 
+def require_computable(model: PreTrainedModel) -> None:
+    """Raise where the model's own code cannot compute in the type of its weights."""
+    if model.config.model_type == "fsmt" and model.dtype == torch.float64:
+        from transformers.models.fsmt.modeling_fsmt import fill_with_neg_inf
+
+        try:
+            fill_with_neg_inf(torch.zeros(1, dtype=torch.float64))
+        except RuntimeError as error:
+            raise ValueError(
+                "transformers cannot compute FSMT in float64: the mask of its decoder overflows. Explain it in "
+                "float32, with model.float()."
+            ) from error
+
+
 def _is_quantised(module: nn.Module) -> bool:
     """As `torch.ao.quantization` makes modules: their weight is packed, and given by a method."""
     return callable(getattr(module, "weight", None)) and not isinstance(module.weight, torch.Tensor)

@@ -167,6 +167,11 @@ def test_nan_weights_are_named(tokenizer):
         explain(model, tokenizer, "the cat", "he")
 
 
+def test_fsmt_in_float64_is_refused(tokenizer):
+    with pytest.raises(ValueError, match=r"cannot compute FSMT in float64.*model\.float\(\)"):
+        explain(tiny_model("fsmt").double(), None, [3, 4], [5, 6])
+
+
 def test_missing_start_token_is_named(tokenizer):
     model = tiny_model()
     vars(model.config)["decoder_start_token_id"] = model.generation_config.decoder_start_token_id = None

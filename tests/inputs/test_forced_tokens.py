@@ -10,7 +10,7 @@ import tiny_tokenizer as tokenizers
 import torch
 from example_contributions import make_contributions
 from safetensors import safe_open
-from tiny_models import ALL_FAMILIES, tiny_model
+from tiny_models import ALL_FAMILIES, PAD, tiny_model
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_lrp import Contributions, explain
@@ -213,6 +213,17 @@ class TestModelPrefix:
             assert c.start_tokens == prompt
             again = explain_one(model, tokenizer, text, c.target_ids)
             assert torch.equal(again.source, c.source)
+
+    def test_ends_at_any_of_several_end_tokens(self):
+        """Also in a batch, where what is shorter is padded behind its end."""
+        model, sources = tiny_model("bart", seed=3), [[4, 5, 6], [17, 8, 29, 10], [2, 3]]
+        options = {"max_new_tokens": 6, "num_beams": 1}
+        plain = [explain_one(model, None, each, eos_token_id=PAD, **options).target_ids.tolist() for each in sources]
+        assert all(len(set(each)) == 1 and len(each) == 6 for each in plain)  # the same token over and over
+        first, second, third = (each[0] for each in plain)
+        assert len({first, second, third}) == 3
+        results = explain(model, None, sources, eos_token_id=[first, second], **options)
+        assert [c.target_ids.tolist() for c in results] == [[first], [second], plain[2]]
 
     def test_greedy_top1_explains_the_written_tokens(self, case):
         model, tokenizer, _ = case

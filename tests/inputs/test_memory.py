@@ -62,6 +62,16 @@ def test_batches_grow_with_memory_up_to_a_limit():
     assert generation_batch_size(model, 40, 4, 10**6) < generation_batch_size(model, 10, 4, 10**6)
 
 
+def test_a_sentence_may_be_written_three_times_as_long_as_its_source():
+    """Keys and values of both stacks for source and target, twice for each layer, and scores, all for each beam."""
+    model = tiny_model(max_position_embeddings=400)
+    written = 3 * 50 + 20
+    kept = 2 * model.config.decoder_layers * (50 + written) * model.config.d_model
+    one = 4 * 2 * (kept + 8 * model.config.decoder_vocab_size)  # in float32, with two beams
+    assert generation_batch_size(model, 50, 2, 7 * one) == 7
+    assert generation_batch_size(model, 50, 2, 7 * one - 1) == 6
+
+
 def test_too_little_memory_for_one_step_names_the_least_that_works():
     model, ids = tiny_model(max_position_embeddings=400), [4, 5] * 150
     with pytest.raises(ValueError, match=r"is 0\.001 MB, but .* of 300 source and 300 target tokens .*MB'") as caught:

@@ -19,6 +19,7 @@ from tiny_models import (
     encoder_inputs,
     fill_with_lowest,
     random_ids,
+    require_attention_weights,
     tiny_model,
     tiny_variant,
 )
@@ -192,6 +193,7 @@ def everything(model: Any) -> list[Any]:
         output_attentions=True,
         output_hidden_states=True,
     )
+    require_attention_weights(output)
     names = ["logits", "encoder_attentions", "decoder_attentions", "cross_attentions"]
     found = [output[name] for name in [*names, "encoder_hidden_states", "decoder_hidden_states"]]
     description = describe(model)

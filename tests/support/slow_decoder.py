@@ -61,7 +61,7 @@ def slow_decoder_inside(
     before_final = x
     x = x if final is None else final(x)
     before_head = x if projection is None else projection(x)
-    head = model.lm_head.weight.detach().double()
+    head = model.get_output_embeddings().weight.detach().double()
     raw = F.linear(before_head, head) * getattr(model, "logit_scale", 1.0)
     cap = getattr(model.config, "final_logit_softcapping", None)
     logits = raw if cap is None else cap * torch.tanh(raw / cap)

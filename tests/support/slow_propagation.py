@@ -10,6 +10,7 @@ from typing import Any
 
 import slow_rules
 import torch
+from tiny_models import require_attention_weights
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -192,6 +193,7 @@ def see(model: Any, description: Description, inputs: Mapping[str, Tensor], deco
     model.set_attn_implementation(implementation)
     for hook in hooks:
         hook.remove()
+    require_attention_weights(output)
     attentions = {
         False: [*output.encoder_attentions, *output.decoder_attentions],
         True: [*output.cross_attentions],

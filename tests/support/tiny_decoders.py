@@ -74,4 +74,6 @@ def tiny_decoder(
             parameter.normal_(0.0, 0.3, generator=generator)
             if parameter.dim() == 1:
                 parameter.add_(0.5)
+    if prefix == "Gemma2":  # which older releases of transformers compute without soft caps unless told otherwise
+        model.set_attn_implementation("eager")
     return model.eval().to(dtype)
