@@ -6,16 +6,18 @@ the unknown token. Replaced: a token of another sentence stands in its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
 
 from trials.sentences import Sentence
 
-ROWS = 24  # changed sentences in one forward pass
+ROWS = 48  # changed sentences in one forward pass
 Way = Literal["mask", "replace"]
 
 
@@ -34,15 +36,30 @@ class Changed:
         """step: from 0; the token ``sentence.target[step]`` is predicted."""
         self._model, self._sentence, self._step = model, sentence, step
         self._known: dict[Edit, float] = {}
+        self._encoded: dict[Edit, Tensor] = {}  # by what is taken from the source: the encoder's output [S, d]
 
     def compute(self, edits: Iterable[Edit]) -> None:
         """Get many edits done together."""
         missing = [edit for edit in dict.fromkeys(edits) if edit not in self._known]
+        if self._sentence.encoder:
+            self._encode(dict.fromkeys(_of_source(edit) for edit in missing))
         for first in range(0, len(missing), ROWS):
             some = missing[first : first + ROWS]
-            values = _predict(self._model, *_rows(self._sentence, self._step, some))[:, -1]
-            values = values.float().log_softmax(-1)[:, self._sentence.target[self._step]]
+            rows = _rows(self._sentence, self._step, some)
+            encoded = [self._encoded[_of_source(edit)] for edit in some] if self._sentence.encoder else None
+            with last_position_only(self._model):
+                logits = _predict(self._model, *rows, torch.stack(encoded) if encoded else None)[:, -1]
+            values = logits.float().log_softmax(-1)[:, self._sentence.target[self._step]]
             self._known.update(zip(some, values.tolist(), strict=True))
+
+    @torch.no_grad()
+    def _encode(self, edits: Iterable[Edit]) -> None:
+        missing = [edit for edit in edits if edit not in self._encoded]
+        for first in range(0, len(missing), ROWS):
+            some = missing[first : first + ROWS]
+            ids, mask, _, _ = _rows(self._sentence, self._step, some)
+            found = self._model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
+            self._encoded.update(zip(some, found, strict=True))
 
     def __getitem__(self, edit: Edit) -> float:
         self.compute([edit])
@@ -52,6 +69,21 @@ class Changed:
     def untouched(self) -> float:
         """Without any edit."""
         return self[Edit(frozenset(), frozenset(), "mask")]
+
+
+def _of_source(edit: Edit) -> Edit:
+    """What of an edit the encoder sees."""
+    return edit._replace(prefix=frozenset(), way=edit.way if edit.source else "mask")
+
+
+@contextmanager
+def last_position_only(model: PreTrainedModel) -> Iterator[None]:
+    """Logits of the last position alone: with large vocabularies, those of all others take most of the time."""
+    hook = model.get_output_embeddings().register_forward_pre_hook(lambda head, given: (given[0][:, -1:],))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def distributions(model: PreTrainedModel, source: Sentence, prefix: Sentence) -> Tensor:
@@ -93,12 +125,20 @@ def _take(ids: Tensor, mask: Tensor, place: tuple[int, int], other: int, unknown
 
 @torch.no_grad()
 def _predict(
-    model: PreTrainedModel, encoder: Tensor | None, encoder_mask: Tensor | None, decoder: Tensor, mask: Tensor
+    model: PreTrainedModel,
+    encoder: Tensor | None,
+    encoder_mask: Tensor | None,
+    decoder: Tensor,
+    mask: Tensor,
+    encoded: Tensor | None = None,
 ) -> Tensor:
+    """encoded: what the encoder makes of ``encoder``, if that is known."""
     inputs: dict[str, Any] = {"use_cache": False}
     if encoder is None:
         inputs |= {"input_ids": decoder, "attention_mask": mask}
     else:
         inputs |= {"input_ids": encoder, "attention_mask": encoder_mask}
         inputs |= {"decoder_input_ids": decoder, "decoder_attention_mask": mask}
+        if encoded is not None:
+            inputs["encoder_outputs"] = BaseModelOutput(encoded)
     return model(**inputs).logits
