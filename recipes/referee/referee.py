@@ -10,12 +10,13 @@ method. When all is tried, OUT/answers.json has the verdicts, and a table of the
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from judgement.decide import Answer, answer
 from judgement.evidence import evidence
 from judgement.questions import BASELINE, QUESTIONS
+from trials import errors
 from trials.bench import TRIALS, Bench
 from trials.contestants import METHODS, read_method
 from trials.subjects import read_subjects
@@ -31,6 +32,8 @@ def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     places = dict(_place(given) for given in args.place)
     subjects = [one for one in read_subjects(args.study, places) if not args.subject or one.name in args.subject]
+    if args.question:
+        subjects = [replace(one, questions=tuple(set(one.questions) & set(args.question))) for one in subjects]
     if not subjects:
         raise SystemExit("No subject has its model and file: give their places as --place NAME=PATH.")
     methods = METHODS | dict(read_method(given) for given in args.method)
@@ -55,6 +58,7 @@ TRIALS_OF = {
     "prefix": ("values", "faithfulness"),
     "meaning": ("values", "meaning"),
     "links": ("links",),
+    **dict.fromkeys(errors.KINDS, ("errors",)),
     "randomisation": ("values", "randomisation"),
 }
 
@@ -63,7 +67,7 @@ def decide(bench: Bench) -> dict[str, Answer]:
     """Answers to the subject's questions, by name; without those that nothing was found for."""
     answers = {}
     for question in QUESTIONS:
-        if question.name in bench.subject.questions and question.name in TRIALS_OF:
+        if question.name in bench.subject.questions:
             found = evidence(bench, question)
             contestants = [name for name in found if name in bench.methods]
             if BASELINE in contestants and len(contestants) > 1:
@@ -102,6 +106,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--place", action="append", default=[], help="NAME=PATH of a model or file of the study")
     parser.add_argument("--study", type=Path, default=SUBJECTS, help="file of subjects; default: subjects.yaml here")
     parser.add_argument("--subject", action="append", default=[], help="only this subject; may be repeated")
+    parser.add_argument(
+        "--question", action="append", default=[], choices=list(TRIALS_OF), help="only this question; may be repeated"
+    )
     parser.add_argument("--only", action="append", default=[], help="only this method, beside the paper's")
     parser.add_argument("--method", action="append", default=[], help="one more: NAME=package.module:ATTRIBUTE")
     parser.add_argument("--output", type=Path, required=True, help="folder of what is found")

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from trials import faithfulness, meaning
+from trials import errors, faithfulness, links, meaning
 from trials.bench import COUNTERFACTUAL, RANDOMISED, Bench
 from trials.contestants import WITHOUT_SHARE
-from trials.links import STEPS, read_pairs
 
 from judgement.measures import Row, alignment_error_rate
 from judgement.questions import Question
@@ -31,6 +30,8 @@ def evidence(bench: Bench, question: Question) -> Evidence:
         return _links(bench)
     if question.name == "meaning":
         return _meaning(bench)
+    if question.name in errors.KINDS:
+        return _errors(bench, question)
     raise ValueError(f"There are no trials for the question {question.name!r}.")
 
 
@@ -38,13 +39,22 @@ def _links(bench: Bench) -> Evidence:
     """Of the two steps that a target word may have its values from, each method takes the better on development."""
     if bench.subject.gold is None:
         return {}
-    number = len(read_pairs(Path(bench.subject.gold)))
+    number = len(links.read_pairs(Path(bench.subject.gold)))
     rows: Evidence = {}
-    for name, found in bench.findings("links").complete(range(number), list(bench.methods)).items():
-        by_step = {step: [one[step] for one in found] for step in STEPS}
+    names = [*bench.methods, links.PURPOSE_BUILT]
+    for name, found in bench.findings("links").complete(range(number), names).items():
+        by_step = {step: [one[step] for one in found] for step in links.STEPS}
         development = np.arange(0, number, 2)
         rows[name] = min(by_step.values(), key=lambda one: alignment_error_rate(one)(development))
     return rows
+
+
+def _errors(bench: Bench, question: Question) -> Evidence:
+    """Cases of the kind that is asked about; where R(source) is asked for, of methods that have one."""
+    numbers = [number for number, case in enumerate(bench.cases()) if case["kind"] == errors.KINDS[question.name]]
+    shares = question.name.startswith("without-support")
+    names = [name for name in bench.methods if not (shares and name in WITHOUT_SHARE)]
+    return bench.findings("errors").complete(numbers, [*names, errors.PURPOSE_BUILT]) if numbers else {}
 
 
 def _meaning(bench: Bench) -> Evidence:

@@ -132,6 +132,22 @@ QUESTIONS = (
         0.03,
     ),
     Question(
+        "left-out-real",
+        "Which source words did translators leave out?",
+        "the same for spans that raters marked as omissions in translations by others (MQM)",
+        area_under_curve("score", "marked"),
+        True,
+        0.03,
+    ),
+    Question(
+        "without-support-real",
+        "Which target words did translators add?",
+        "the same for spans that raters marked as additions in translations by others (MQM)",
+        area_under_curve("score", "marked"),
+        True,
+        0.03,
+    ),
+    Question(
         "randomisation",
         "Does the method read the model's weights?",
         "rank correlation of values with those of the same model with all its weights shuffled (0: nothing stays)",

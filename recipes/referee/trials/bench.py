@@ -12,10 +12,9 @@ from hf_lrp import Explainer
 from hf_lrp.corpus.processes import this_process
 from hf_lrp.data.json_files import read_json, write_json
 from hf_lrp.models.configs import end_tokens
-from trials import faithfulness, meaning, randomisation
+from trials import errors, faithfulness, links, meaning, randomisation
 from trials.contestants import explain, values
 from trials.keeping import Findings
-from trials.links import GoldPairs
 from trials.sentences import Sentence, read_sentences, translate
 from trials.subjects import Subject
 
@@ -47,6 +46,14 @@ class Bench:
             raise SystemExit(f"{path} was made with other settings: remove the folder to start again.")
         return content["translations"]
 
+    def cases(self) -> list[dict[str, Any]]:
+        """Pairs with words that were left out or have no support: made by the first process, once."""
+        path, state = self.folder / "cases.json", this_process()
+        with state.main_process_first():
+            if not path.exists():
+                write_json(path, errors.find_cases(self.subject))
+        return read_json(path)
+
     @property
     def ends(self) -> set[int]:
         """Ids that end a target."""
@@ -58,8 +65,12 @@ class Bench:
 
     def explain(self, number: int, name: str, explainer: Explainer | None = None) -> Any:
         """A method's result for one sentence, by the subject or by another model."""
+        return self.explain_text(name, self.texts[number], self.targets[number], explainer)
+
+    def explain_text(self, name: str, text: str, target: list[int], explainer: Explainer | None = None) -> Any:
+        """A method's result for any source and target."""
         explainer = explainer or self.subject.explainer
-        return explain(explainer, self.methods[name], self.texts[number], self.targets[number])
+        return explain(explainer, self.methods[name], text, target, self.subject.prompt)
 
     def values(self) -> dict[str, list[dict[str, Any]]]:
         """By method, its values for each sentence; without methods that lack some."""
@@ -116,13 +127,28 @@ def try_randomisation(bench: Bench) -> None:
 
 def try_links(bench: Bench) -> None:
     """How many links are right that values give."""
-    findings = bench.findings("links")
-    gold = GoldPairs(bench.subject)
+    if bench.subject.gold is None:
+        return
+    findings, gold = bench.findings("links"), links.GoldPairs(bench.subject)
     for number, names in findings.missing(len(gold.pairs), list(bench.methods)):
         text, target = gold.texts(number)
         for name in names:
-            result = explain(bench.subject.explainer, bench.methods[name], text, target)
-            findings.add(number, name, gold.count(number, result.source))
+            findings.add(number, name, gold.count(number, bench.explain_text(name, text, target).source))
+    if list(findings.missing(len(gold.pairs), [links.PURPOSE_BUILT])):
+        for number, found in enumerate(gold.purpose_built(bench.subject)):
+            findings.add(number, links.PURPOSE_BUILT, found)
+
+
+def try_errors(bench: Bench) -> None:
+    """Which tokens a method points at as left out, or as without support."""
+    findings, cases = bench.findings("errors"), bench.cases()
+    read = errors.CasesRead(bench.subject, cases)
+    for number, names in findings.missing(len(cases), list(bench.methods)):
+        for name in names:
+            findings.add(number, name, read.ask(number, bench.explain_text(name, *read.texts(number))))
+    if list(findings.missing(len(cases), [errors.PURPOSE_BUILT])):
+        for number, row in read.purpose_built(bench.texts, bench.targets):
+            findings.add(number, errors.PURPOSE_BUILT, row)
 
 
 def arrays(kept: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -135,5 +161,6 @@ TRIALS: dict[str, Callable[[Bench], None]] = {
     "faithfulness": try_faithfulness,
     "meaning": try_meaning,
     "links": try_links,
+    "errors": try_errors,
     "randomisation": try_randomisation,
 }

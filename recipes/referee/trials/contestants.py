@@ -37,9 +37,9 @@ def read_method(given: str) -> tuple[str, Any]:
     return name, found() if isinstance(found, type) else found
 
 
-def explain(explainer: Explainer, method: Any, text: str, target: Sequence[int]) -> Any:
+def explain(explainer: Explainer, method: Any, text: str, target: Sequence[int], prompt: str | None = None) -> Any:
     """A method's contributions to each token of a target."""
-    return explainer.explain([text], [list(target)], method=method, predict="target")[0]
+    return explainer.explain([text], [list(target)], method=method, predict="target", prompt=prompt)[0]
 
 
 def values(result: Any) -> tuple[np.ndarray, np.ndarray]:

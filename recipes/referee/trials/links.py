@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from hf_lrp.links.aligner import Aligner
 from hf_lrp.links.extraction import DEFAULT, link_strengths, read_links, word_weights
 from hf_lrp.links.texts import Text
 from hf_lrp.links.weights import HeadReader
@@ -16,6 +17,7 @@ from trials.subjects import Subject
 
 PAIRS = 120  # of a file, from the first on that is not too long
 LONGEST = 24  # words on either side
+PURPOSE_BUILT = "hf_lrp.align"
 STEPS = ("predicts", "reads")  # a target word has the values of the step that predicts it, or of that which reads it
 
 Link = tuple[int, int]
@@ -53,7 +55,7 @@ class GoldPairs:
     def __init__(self, subject: Subject) -> None:
         assert subject.gold is not None
         self.pairs = read_pairs(Path(subject.gold))
-        self._reader = HeadReader(subject.explainer.model, subject.explainer.tokenizer)
+        self._reader = HeadReader(subject.explainer.model, subject.explainer.tokenizer, subject.prompt)
         self._read = self._reader.read(
             written([pair.source for pair in self.pairs]), written([pair.target for pair in self.pairs])
         )
@@ -67,14 +69,22 @@ class GoldPairs:
         pair = self.pairs[number]
         words = Words(self._reader, self._read, number, pair.source, pair.target)
         rows = {"predicts": values, "reads": torch.cat([values[1:], values[-1:]])}
-        counts = {}
-        for step in STEPS:
-            weights = word_weights(rows[step].clamp(min=0), words.target, words.source)
-            found = read_links(link_strengths(weights), DEFAULT)
-            counts[step] = {
-                "in_sure": [len(found & pair.sure)],
-                "in_possible": [len(found & pair.possible)],
-                "links": [len(found)],
-                "sure": [len(pair.sure)],
-            }
-        return counts
+        weights = {step: word_weights(rows[step].clamp(min=0), words.target, words.source) for step in STEPS}
+        return {step: self._right(number, read_links(link_strengths(weights[step]), DEFAULT)) for step in STEPS}
+
+    def _right(self, number: int, found: set[Link]) -> dict[str, list[int]]:
+        pair = self.pairs[number]
+        return {
+            "in_sure": [len(found & pair.sure)],
+            "in_possible": [len(found & pair.possible)],
+            "links": [len(found)],
+            "sure": [len(pair.sure)],
+        }
+
+    def purpose_built(self, subject: Subject) -> list[dict[str, dict[str, list[int]]]]:
+        """The same of the links that `hf_lrp.align` makes, its heads found on the pairs of the development half."""
+        aligner = Aligner(subject.explainer.model, subject.explainer.tokenizer, prompt=subject.prompt)
+        sources, targets = ([getattr(pair, side) for pair in self.pairs] for side in ("source", "target"))
+        aligner.find_heads(sources[::2], targets[::2])
+        aligned = aligner.align(sources, targets)
+        return [dict.fromkeys(STEPS, self._right(number, one.links)) for number, one in enumerate(aligned)]

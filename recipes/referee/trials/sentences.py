@@ -82,7 +82,7 @@ def read_sentences(subject: Subject, texts: Sequence[str], targets: Sequence[Seq
 
 def _read(subject: Subject, texts: Sequence[str]) -> Any:
     model, tokenizer = subject.explainer.model, subject.explainer.tokenizer
-    asked = Asked(model, Vocabulary(model, tokenizer), list(texts), None, None, {})
+    asked = Asked(model, Vocabulary(model, tokenizer), list(texts), subject.prompt, None, {})
     return kind_of(model).read(asked)
 
 

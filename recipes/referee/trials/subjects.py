@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from judgement.questions import QUESTIONS
 
 from hf_lrp import Explainer
 
@@ -24,6 +25,9 @@ class Subject:
         sentences: how many are taken, from the first line on that fits.
         shortest, longest: sources with fewer or more tokens are left out.
         gold: file of gold links in the model's direction, if there is one.
+        errors: file of errors that raters marked in translations, as those of MQM, if there is one.
+        comma: what parts clauses in sources.
+        prompt: with {source}, for a model that is a decoder only.
         questions: those that this model is asked.
     """
 
@@ -34,7 +38,10 @@ class Subject:
     shortest: int = 8
     longest: int = 40
     gold: str | None = None
-    questions: tuple[str, ...] = ("tokens", "source", "prefix", "meaning", "links", "randomisation")
+    errors: str | None = None
+    comma: str = ", "
+    prompt: str | None = None
+    questions: tuple[str, ...] = tuple(question.name for question in QUESTIONS)
 
     @cached_property
     def explainer(self) -> Explainer:
@@ -69,7 +76,7 @@ def read_subjects(path: Path, places: Mapping[str, str]) -> list[Subject]:
             raise SystemExit(
                 f"{path}: {name} has unknown keys {', '.join(unknown)}; known: {', '.join(sorted(known))}."
             )
-        named = {key: settings[key] for key in ("model", "data", "gold") if settings.get(key)}
+        named = {key: settings[key] for key in ("model", "data", "gold", "errors") if settings.get(key)}
         if all(place in places for place in named.values()):
             found = {key: places[place] for key, place in named.items()}
             lists = {key: tuple(value) for key, value in settings.items() if isinstance(value, list)}
