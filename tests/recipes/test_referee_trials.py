@@ -81,7 +81,7 @@ def test_an_order_by_true_effects_beats_blind_ones(family: str) -> None:
             for place in range(step):
                 target[step, place] = changed.untouched - changed[Edit(NONE, frozenset({place}), "replace")]
         for name, found in faithfulness.measure(model, given, number, {"oracle": (source, target)}).items():
-            assert len(found["both_fall"]) == 2
+            assert len(found["both_fall"]) == 1
             totals.setdefault(name, []).append(np.mean(found["both_fall_replace"]))
     means = {name: np.mean(values) for name, values in totals.items()}
     assert set(means) == {"oracle", *faithfulness.RANDOM, faithfulness.NEAREST}
@@ -166,7 +166,7 @@ def test_findings_go_on_where_they_stopped(tmp_path: Path) -> None:
 
 def test_links_are_read_with_their_kind(tmp_path: Path) -> None:
     file = tmp_path / "links.tsv"
-    file.write_text("a b\tx y z\t0-0 1p2\n" + "w " * 25 + "\tx\t0-0\n", encoding="utf-8")
+    file.write_text("a b\tx y z\t0-0 1p2\n" + "w " * 21 + "\tx\t0-0\n", encoding="utf-8")
     (pair,) = read_pairs(file)
     assert pair.source.text == "a b" and pair.target.words == ("x", "y", "z")
     assert pair.sure == {(0, 0)} and pair.possible == {(0, 0), (1, 2)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from trials.subjects import Subject
 sys.path.append(str(Path(__file__).parents[2] / "score"))
 from error_signal_cases import Case, cut_clause, made_cases, mqm_cases
 
-CASES = 80  # of a kind
-LONGEST = 26  # tokens of a source
+CASES = 60  # of a kind
+LONGEST = 22  # tokens of a source
 KINDS = {  # of cases, by question
     "left-out": "made omission",
     "without-support": "made addition",
@@ -54,7 +55,7 @@ class Writer:
 def find_cases(subject: Subject) -> list[dict[str, Any]]:
     """Clauses of the subject's own file that are left out or added, and errors that raters marked, if there is a file.
 
-    Of marked errors, one translation of each segment, drawn by a hash, so that cases are independent.
+    The kinds take turns. Of marked errors, one translation of each segment, drawn by a hash: cases are independent.
     """
     lines = Path(subject.data).read_text(encoding="utf-8").splitlines()
     sources = [text for line in lines if _fits(subject, text := line.split("\t")[0].strip())]
@@ -63,7 +64,8 @@ def find_cases(subject: Subject) -> list[dict[str, Any]]:
     if subject.errors is not None:
         marked = [case for case in mqm_cases(Path(subject.errors)) if case.kind in KINDS.values()]
         cases += _one_of_each([case for case in marked if _fits(subject, case.source)])
-    return [case.as_dict() for case in cases]
+    in_turns = zip_longest(*([case for case in cases if case.kind == kind] for kind in KINDS.values()))
+    return [case.as_dict() for turn in in_turns for case in turn if case is not None]
 
 
 def _fits(subject: Subject, text: str) -> bool:

@@ -13,7 +13,7 @@ from trials.sentences import Sentence
 
 COUNTS = (1, 2, 4)
 FRACTIONS = (0.1, 0.2, 0.5)
-STEPS = 2  # of a sentence, drawn among those with a prefix of at least max(COUNTS) tokens
+STEPS = 1  # of a sentence, drawn among those with a prefix of at least max(COUNTS) tokens
 SIDES = ("both", "source", "prefix")
 WAYS: tuple[Way, ...] = ("mask", "replace")
 RANDOM = ("random-1", "random-2", "random-3")  # equals, among which no winner may be found
