@@ -29,16 +29,8 @@ SUBJECTS = Path(__file__).parent / "subjects.yaml"
 
 def main(arguments: list[str] | None = None) -> None:
     """Try, then decide."""
-    args = _parser().parse_args(arguments)
-    places = dict(_place(given) for given in args.place)
-    subjects = [one for one in read_subjects(args.study, places) if not args.subject or one.name in args.subject]
-    if args.question:
-        subjects = [replace(one, questions=tuple(set(one.questions) & set(args.question))) for one in subjects]
-    if not subjects:
-        raise SystemExit("No subject has its model and file: give their places as --place NAME=PATH.")
-    methods = METHODS | dict(read_method(given) for given in args.method)
-    chosen = {name: methods[name] for name in methods if not args.only or name in (*args.only, BASELINE)}
-    benches = [Bench(subject, chosen, args.output) for subject in subjects]
+    args = read_options(__doc__ or "", arguments)
+    benches = benches_of(args)
     for bench in benches:
         for name, trial in TRIALS.items():
             if any(name in TRIALS_OF[question] for question in bench.subject.questions):
@@ -49,6 +41,19 @@ def main(arguments: list[str] | None = None) -> None:
         write_json(args.output / "answers.json", {name: _plain(found) for name, found in answers.items()})
         for name, found in answers.items():
             print(f"\n{name}\n{table(found)}")
+
+
+def benches_of(args: argparse.Namespace) -> list[Bench]:
+    """The subjects that have a place, with the methods that were chosen."""
+    places = dict(_place(given) for given in args.place)
+    subjects = [one for one in read_subjects(args.study, places) if not args.subject or one.name in args.subject]
+    if args.question:
+        subjects = [replace(one, questions=tuple(set(one.questions) & set(args.question))) for one in subjects]
+    if not subjects:
+        raise SystemExit("No subject has its model and file: give their places as --place NAME=PATH.")
+    methods = METHODS | dict(read_method(given) for given in args.method)
+    chosen = {name: methods[name] for name in methods if not args.only or name in (*args.only, BASELINE)}
+    return [Bench(subject, chosen, args.output) for subject in subjects]
 
 
 # Which trials a question needs.
@@ -99,9 +104,10 @@ def _place(given: str) -> tuple[str, str]:
     return name, path
 
 
-def _parser() -> argparse.ArgumentParser:
+def read_options(description: str, arguments: list[str] | None) -> argparse.Namespace:
+    """What stands on the command line."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--place", action="append", default=[], help="NAME=PATH of a model or file of the study")
     parser.add_argument("--study", type=Path, default=SUBJECTS, help="file of subjects; default: subjects.yaml here")
@@ -112,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", action="append", default=[], help="only this method, beside the paper's")
     parser.add_argument("--method", action="append", default=[], help="one more: NAME=package.module:ATTRIBUTE")
     parser.add_argument("--output", type=Path, required=True, help="folder of what is found")
-    return parser
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ KEPT = ROOT / "recipes" / "results" / "referee"
 PAGE_FILE, PICTURE = ROOT / "docs" / "referee.md", ROOT / "docs" / "images" / "referee.png"
 NAMES = {
     BASELINE: "αβ-LRP, the paper's",
-    "epsilon-lrp": "LRP, ε rule",
     "attn-lrp": "AttnLRP",
     "alti": "ALTI",
     "attention": "attention",

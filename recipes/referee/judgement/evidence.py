@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,13 @@ Evidence = dict[str, list[Row]]  # by method, what was found for each sentence
 
 
 def evidence(bench: Bench, question: Question) -> Evidence:
-    """By method, what was found for each sentence; without methods that lack some, empty where nothing was tried."""
+    """By method, what was found for each sentence; up to the first that lacks one, empty where nothing was tried."""
     sentences = range(len(bench.texts))
     if question.name in ("tokens", "source", "prefix"):
         names = [*bench.methods, *faithfulness.RANDOM, faithfulness.NEAREST]
         found = bench.findings("faithfulness").complete(sentences, names)
-        kept = [number for number in sentences if all(rows[number] for rows in found.values())]  # long enough
-        return {name: [rows[number] for number in kept] for name, rows in found.items()}
+        long_enough = [all(rows) for rows in zip(*found.values(), strict=True)]
+        return {name: list(compress(rows, long_enough)) for name, rows in found.items()}
     if question.name == "randomisation":
         return bench.findings("randomisation").complete(sentences[:RANDOMISED], list(bench.methods))
     if question.name == "links":
@@ -39,12 +40,12 @@ def _links(bench: Bench) -> Evidence:
     """Of the two steps that a target word may have its values from, each method takes the better on development."""
     if bench.subject.gold is None:
         return {}
-    number = len(links.read_pairs(Path(bench.subject.gold)))
+    pairs = range(len(links.read_pairs(Path(bench.subject.gold))))
     rows: Evidence = {}
     names = [*bench.methods, links.PURPOSE_BUILT]
-    for name, found in bench.findings("links").complete(range(number), names).items():
+    for name, found in bench.findings("links").complete(pairs, names).items():
         by_step = {step: [one[step] for one in found] for step in links.STEPS}
-        development = np.arange(0, number, 2)
+        development = np.arange(0, len(found), 2)
         rows[name] = min(by_step.values(), key=lambda one: alignment_error_rate(one)(development))
     return rows
 
@@ -63,7 +64,7 @@ def _meaning(bench: Bench) -> Evidence:
     if not moved or not values:
         return {}
     rows: Evidence = {name: [] for name in values if name not in WITHOUT_SHARE}
-    for number, sentence in enumerate(bench.sentences):
+    for number, sentence in enumerate(bench.sentences[: min(map(len, (moved, *values.values())))]):
         one: dict[str, Any] = next(iter(values.values()))[number]
         ended = sentence.target[-1] in bench.ends
         kinds = meaning.classes(one["tokens"], one["words"], ended)

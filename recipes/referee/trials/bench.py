@@ -73,7 +73,7 @@ class Bench:
         return explain(explainer, self.methods[name], text, target, self.subject.prompt)
 
     def values(self) -> dict[str, list[dict[str, Any]]]:
-        """By method, its values for each sentence; without methods that lack some."""
+        """By method, its values for each sentence, up to the first that lacks one."""
         return self.findings("values").complete(range(len(self.texts)), list(self.methods))
 
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from judgement.questions import BASELINE
 
-from hf_lrp import Epsilon, Explainer
+from hf_lrp import Explainer
 from hf_lrp.methods import ALTI, LRP, Attention, AttnLRP, Erasure, GradientNorm, GradientTimesInput
 
 METHODS: dict[str, Any] = {
     BASELINE: LRP(),
-    "epsilon-lrp": LRP(Epsilon()),
     "attn-lrp": AttnLRP(),
     "alti": ALTI(),
     "attention": Attention(),

@@ -22,8 +22,8 @@ from trials.subjects import Subject
 sys.path.append(str(Path(__file__).parents[2] / "score"))
 from error_signal_cases import Case, cut_clause, made_cases, mqm_cases
 
-CASES = 60  # of a kind
-LONGEST = 22  # tokens of a source
+CASES = 40  # of a kind
+LONGEST = 20  # tokens of a source
 KINDS = {  # of cases, by question
     "left-out": "made omission",
     "without-support": "made addition",

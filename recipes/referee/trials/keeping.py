@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,9 @@ class Findings:
             yield from (parse_json(line) for line in rest)
 
     def complete(self, sentences: Iterable[int], methods: Sequence[str]) -> dict[str, list[Any]]:
-        """By method, what was found for each of the sentences; methods that lack some are left out."""
+        """By method, what was found for the sentences before the first that lacks one; without methods not asked."""
         found = {(row["sentence"], row["method"]): row["found"] for row in self.rows()}
         numbers = list(sentences)
-        return {
-            name: [found[number, name] for number in numbers]
-            for name in methods
-            if all((number, name) in found for number in numbers)
-        }
+        asked = [name for name in methods if any((number, name) in found for number in numbers)]
+        kept = list(takewhile(lambda number: all((number, name) in found for name in asked), numbers))
+        return {name: [found[number, name] for number in kept] for name in asked}

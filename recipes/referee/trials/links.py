@@ -15,7 +15,7 @@ from hf_lrp.links.weights import HeadReader
 from hf_lrp.links.words import Words, written
 from trials.subjects import Subject
 
-PAIRS = 80  # of a file, from the first on that is not too long
+PAIRS = 60  # of a file, from the first on that is not too long
 LONGEST = 20  # words on either side
 PURPOSE_BUILT = "hf_lrp.align"
 STEPS = ("predicts", "reads")  # a target word has the values of the step that predicts it, or of that which reads it
