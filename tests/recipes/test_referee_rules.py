@@ -72,6 +72,7 @@ def test_those_that_only_stand_in_the_table_neither_win_nor_count_as_tests() -> 
     found = ask({BASELINE: 0, "ahead": 1, "oracle": 9}, [BASELINE, "ahead"])
     assert found.winner == "ahead" and list(found.standings) == ["oracle", "ahead", BASELINE]
     assert found.standings["oracle"].against is None
+    assert list(found.beside) == ["oracle"] and 7.5 < found.beside["oracle"].low < found.beside["oracle"].high < 8.5
 
 
 def test_different_numbers_of_sentences_are_refused() -> None:

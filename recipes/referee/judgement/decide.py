@@ -52,6 +52,7 @@ class Answer:
         winner: that method, if it is better than every other by the rule, on the test half; else None.
         ahead: by how much it leads the best of the others there, with the interval; negative if it does not.
         rivals: the others that it is not better than.
+        beside: by how much what is not a method (random orders, functions made for the question) leads it there.
         sentences: in the test half.
     """
 
@@ -60,6 +61,7 @@ class Answer:
     winner: str | None
     ahead: Figure
     rivals: tuple[str, ...]
+    beside: Mapping[str, Figure]
     sentences: int
 
 
@@ -105,7 +107,8 @@ def answer(
     rivals = tuple(name for name in leads if name not in beaten)
     closest = min(leads, key=lambda name: leads[name][0])
     winner = first if not rivals and len(test) >= FEWEST_SENTENCES else None
-    return Answer(standings, first, winner, _figure(leads[closest]), rivals, len(test))
+    beside = {name: _figure(compare(name, first)) for name in found if name not in contestants}
+    return Answer(standings, first, winner, _figure(leads[closest]), rivals, beside, len(test))
 
 
 def p_value(differences: np.ndarray) -> float:
