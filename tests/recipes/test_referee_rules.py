@@ -117,5 +117,6 @@ def test_alignment_errors_are_of_all_links_together() -> None:
         {"in_sure": [2], "in_possible": [3], "links": [4], "sure": [2]},
         {"in_sure": [0], "in_possible": [0], "links": [1], "sure": [3]},
     ]
-    assert alignment_error_rate(rows)(np.array([0, 1])) == pytest.approx(1 - 5 / 10)
-    assert alignment_error_rate(rows)(np.array([0, 0])) == pytest.approx(1 - 10 / 12)
+    assert alignment_error_rate()(rows)(np.array([0, 1])) == pytest.approx(1 - 5 / 10)
+    named = [{f"reads {name}": counts for name, counts in row.items()} for row in rows]
+    assert alignment_error_rate("reads ")(named)(np.array([0, 0])) == pytest.approx(1 - 10 / 12)

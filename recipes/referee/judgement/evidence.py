@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,13 @@ def _links(bench: Bench) -> Evidence:
     for name, found in bench.findings("links").complete(pairs, names).items():
         by_step = {step: [one[step] for one in found] for step in links.STEPS}
         development = np.arange(0, len(found), 2)
-        rows[name] = min(by_step.values(), key=lambda one: alignment_error_rate(one)(development))
+        best = min(by_step.values(), key=lambda one: alignment_error_rate()(one)(development))
+        rows[name] = [chosen | _by_step(one) for chosen, one in zip(best, found, strict=True)]
     return rows
+
+
+def _by_step(found: Mapping[str, Mapping[str, list[int]]]) -> dict[str, list[int]]:
+    return {f"{step} {name}": counts for step in links.STEPS for name, counts in found[step].items()}
 
 
 def _errors(bench: Bench, question: Question) -> Evidence:

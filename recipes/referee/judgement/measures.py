@@ -63,15 +63,24 @@ def area_under_curve(scores: str, labels: str) -> Measure:
     return prepare
 
 
-def alignment_error_rate(rows: Sequence[Row]) -> Callable[[np.ndarray], float]:
-    """AER (Och and Ney 2003): 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|), over the links of all sentences together."""
-    counts = np.array([[row[name][0] for name in ("in_sure", "in_possible", "links", "sure")] for row in rows])
+def alignment_error_rate(name: str = "") -> Measure:
+    """AER (Och and Ney 2003): 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|), over the links of all sentences together.
 
-    def figure(drawn: np.ndarray) -> float:
-        in_sure, in_possible, links, sure = counts[drawn].sum(axis=0)
-        return 1 - (in_sure + in_possible) / (links + sure)
+    Args:
+        name: which of a sentence's counts are taken, if there are several.
+    """
 
-    return figure
+    def prepare(rows: Sequence[Row]) -> Callable[[np.ndarray], float]:
+        kinds = ("in_sure", "in_possible", "links", "sure")
+        counts = np.array([[row[name + kind][0] for kind in kinds] for row in rows])
+
+        def figure(drawn: np.ndarray) -> float:
+            in_sure, in_possible, links, sure = counts[drawn].sum(axis=0)
+            return 1 - (in_sure + in_possible) / (links + sure)
+
+        return figure
+
+    return prepare
 
 
 def ranks(values: np.ndarray) -> np.ndarray:

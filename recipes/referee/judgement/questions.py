@@ -111,9 +111,14 @@ QUESTIONS = (
         "links",
         "Which words translate each other?",
         "alignment error rate (AER) on gold links, all methods' matrices through the extraction of `hf_lrp.align`",
-        alignment_error_rate,
+        alignment_error_rate(),
         False,
         0.02,
+        "",
+        (
+            ("values of the step that predicts a word", alignment_error_rate("predicts ")),
+            ("values of the step that reads it", alignment_error_rate("reads ")),
+        ),
     ),
     Question(
         "left-out",

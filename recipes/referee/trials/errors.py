@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from hf_lrp.corpus.own_translations import HEADS
 from hf_lrp.corpus.support import token_support
 from hf_lrp.links.agreement import link_heads
-from hf_lrp.links.texts import piece_spans
+from hf_lrp.links.texts import piece_spans, read_texts
 from hf_lrp.links.weights import HeadReader
-from trials.sentences import translate
+from trials.sentences import as_texts, translate
 from trials.subjects import Subject
 
 sys.path.append(str(Path(__file__).parents[2] / "score"))
@@ -43,9 +44,7 @@ class Writer:
 
     def translate(self, sources: Sequence[str]) -> list[str]:
         """A translation of each."""
-        tokenizer: Any = self._subject.explainer.tokenizer
-        written = translate(self._subject, sources)
-        return [str(tokenizer.decode(ids, skip_special_tokens=True)).strip() for ids in written]
+        return as_texts(self._subject, translate(self._subject, sources))
 
     def continue_after(self, sources: Sequence[str], texts: Sequence[str], count: int) -> list[tuple[str, str]]:
         """Not needed for clauses."""
@@ -84,7 +83,7 @@ class CasesRead:
     """Cases as a subject's model reads them: which tokens count, and which are marked."""
 
     def __init__(self, subject: Subject, cases: Sequence[dict[str, Any]]) -> None:
-        self.cases = cases
+        self.cases, self._subject = cases, subject
         self._reader = HeadReader(subject.explainer.model, subject.explainer.tokenizer, subject.prompt)
         self._read = self._reader.read([case["source"] for case in cases], [case["translation"] for case in cases])
 
@@ -115,10 +114,11 @@ class CasesRead:
         left_out = "omission" in self.cases[number]["kind"]
         return self.row(number, -np.asarray(result.source).max(0) if left_out else -np.asarray(result.source_total))
 
-    def purpose_built(self, texts: Sequence[str], targets: Sequence[str]) -> Iterator[tuple[int, Row]]:
-        """What `hf-lrp score` reads; link heads, where the model names none, are found on other texts."""
-        heads = link_heads(self._reader, texts, targets)
+    def purpose_built(self, texts: Sequence[str], targets: Sequence[Sequence[int]]) -> Iterator[tuple[int, Row]]:
+        """What `hf-lrp score` reads; link heads, where the model names none, are found on translations of its own."""
+        sides = read_texts(texts, "source"), read_texts(as_texts(self._subject, targets), "target")
+        heads = link_heads(self._reader, *sides).heads[:HEADS]
         with torch.no_grad():
-            for number, found in token_support(self._reader, self._read, heads.heads):
+            for number, found in token_support(self._reader, self._read, heads):
                 left_out = "omission" in self.cases[number]["kind"]
                 yield number, self.row(number, -found.coverage if left_out else -found.log_probability)

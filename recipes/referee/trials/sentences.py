@@ -58,6 +58,12 @@ def translate(subject: Subject, texts: Sequence[str]) -> list[list[int]]:
     return [prefix.ids.tolist() for prefix in written]
 
 
+def as_texts(subject: Subject, targets: Sequence[Sequence[int]]) -> list[str]:
+    """Targets as readers see them."""
+    tokenizer: Any = subject.explainer.tokenizer
+    return [str(tokenizer.decode(list(ids), skip_special_tokens=True)).strip() for ids in targets]
+
+
 def read_sentences(subject: Subject, texts: Sequence[str], targets: Sequence[Sequence[int]]) -> list[Sentence]:
     """Sources and targets, with tokens of other sentences drawn for them."""
     reading = _read(subject, texts)
