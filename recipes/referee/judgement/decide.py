@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from judgement.measures import Measure, Row
+from judgement.measures import Row
 from judgement.questions import BASELINE, DRAWS, FEWEST_SENTENCES, LEVEL, Question
 
 Against = Literal["better", "worse", "alike", "open"]
@@ -80,8 +80,8 @@ def answer(
         raise ValueError(f"{question.name}: methods have different numbers of sentences: {sorted(numbers)}.")
     development, test = np.arange(0, *numbers, 2), np.arange(1, *numbers, 2)
     sign = 1 if question.higher else -1
-    drawn = [test] + [np.random.default_rng(k).choice(test, len(test)) for k in range(draws)]
-    computed = {name: _each(question.measure, rows, drawn) for name, rows in found.items()}
+    drawn = np.stack([test] + [np.random.default_rng(k).choice(test, len(test)) for k in range(draws)])
+    computed = {name: question.measure(rows)(drawn) for name, rows in found.items()}
     early = {name: sign * question.measure(found[name])(development) for name in contestants}
     first = max(early, key=lambda name: early[name])
 
@@ -93,7 +93,7 @@ def answer(
     adjusted = holm({name: p_value(values[1:]) for name, values in differences.items() if name in contestants})
     standings = {}
     for name in sorted(found, key=lambda name: -sign * computed[name][0]):
-        further = tuple(_figure(_each(measure, found[name], drawn)) for _, measure in question.further)
+        further = tuple(_figure(measure(found[name])(drawn)) for _, measure in question.further)
         if name == BASELINE:
             standings[name] = Standing(_figure(computed[name]), None, None, None, further)
             continue
@@ -125,11 +125,6 @@ def holm(values: Mapping[str, float]) -> dict[str, float]:
         highest = max(highest, min(1.0, (len(values) - number) * values[name]))
         adjusted[name] = highest
     return adjusted
-
-
-def _each(measure: Measure, rows: Sequence[Row], draws: Sequence[np.ndarray]) -> np.ndarray:
-    figure = measure(rows)
-    return np.array([figure(drawn) for drawn in draws])
 
 
 def _figure(values: np.ndarray) -> Figure:
