@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import fill
 from typing import Any
 
 from judgement.questions import BASELINE, QUESTIONS, Question
@@ -13,6 +14,7 @@ from referee_names import in_order, name_of
 from hf_lrp.pictures.look import PAGE, curve_style
 
 COLUMNS = 2
+WIDTH = 48  # of a title, in letters
 SPREAD = 0.6  # of a method's row, over which models are spread
 
 
@@ -53,5 +55,5 @@ def _draw_question(ax: Axes, question: Question, answers: Mapping[str, Mapping[s
     ax.axvspan(-question.minimum, question.minimum, color="#eeeeee", zorder=0)
     ax.set_yticks(range(len(present)), [name_of(name).strip("`") for name in present])
     ax.invert_yaxis()
-    ax.set_title(question.title)
+    ax.set_title(fill(question.title, WIDTH))
     ax.set_xlabel(f"better than αβ-LRP by{f' ({question.unit})' if question.unit else ''}")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from judgement.questions import BASELINE
 
 NAMES = {
-    BASELINE: "αβ-LRP, the paper's",
+    BASELINE: "αβ-LRP",
     "attn-lrp": "AttnLRP",
     "alti": "ALTI+",
     "attention": "attention",
