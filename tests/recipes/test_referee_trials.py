@@ -153,12 +153,12 @@ def test_similarity_is_of_ranks_of_all_that_a_step_reads() -> None:
 
 def test_findings_go_on_where_they_stopped(tmp_path: Path) -> None:
     findings = Findings(tmp_path / "subject", "trial", {"sentences": 3})
-    assert list(findings.missing(2, ["a", "b"])) == [(0, ["a", "b"]), (1, ["a", "b"])]
+    assert list(findings.missing(range(2), ["a", "b"])) == [(0, ["a", "b"]), (1, ["a", "b"])]
     findings.add(0, "a", [1.5])
     findings.add(0, "b", [2.5])
     findings.add(1, "a", [3.5])
     again = Findings(tmp_path / "subject", "trial", {"sentences": 3})
-    assert list(again.missing(2, ["a", "b"])) == [(1, ["b"])]
+    assert list(again.missing(range(2), ["a", "b"])) == [(1, ["b"])]
     assert again.complete([0, 1], ["a", "b"]) == {"a": [[1.5]], "b": [[2.5]]}
     assert again.complete([0, 1], ["a", "c"]) == {"a": [[1.5], [3.5]]}
     with pytest.raises(ValueError, match="other settings"):

@@ -80,7 +80,7 @@ class Bench:
 def try_values(bench: Bench) -> None:
     """Values of all methods for all sentences, which other trials ask about."""
     findings = bench.findings("values")
-    for number, names in findings.missing(len(bench.texts), list(bench.methods)):
+    for number, names in findings.missing(range(len(bench.texts)), list(bench.methods)):
         for name in names:
             result = bench.explain(number, name)
             source, target = values(result)
@@ -96,7 +96,7 @@ def try_faithfulness(bench: Bench) -> None:
     known, findings = bench.values(), bench.findings("faithfulness")
     names = [*known, *faithfulness.RANDOM, faithfulness.NEAREST]
     model = bench.subject.explainer.model
-    for number, missing in findings.missing(len(bench.texts), names):
+    for number, missing in findings.missing(range(len(bench.texts)), names):
         given = {name: arrays(known[name][number]) for name in missing if name in known}
         for name, found in faithfulness.measure(model, bench.sentences[number], number, given).items():
             if name in missing:
@@ -107,14 +107,14 @@ def try_meaning(bench: Bench) -> None:
     """How far predictions move when source or prefix is another."""
     findings = bench.findings("meaning")
     model = bench.subject.explainer.model
-    for number, _ in findings.missing(len(bench.texts), [COUNTERFACTUAL]):
+    for number, _ in findings.missing(range(len(bench.texts)), [COUNTERFACTUAL]):
         findings.add(number, COUNTERFACTUAL, meaning.movements(model, bench.sentences, number))
 
 
 def try_randomisation(bench: Bench) -> None:
     """How alike values are once weights are shuffled."""
     known, findings = bench.values(), bench.findings("randomisation")
-    todo = list(findings.missing(min(RANDOMISED, len(bench.texts)), list(known)))
+    todo = list(findings.missing(range(min(RANDOMISED, len(bench.texts))), list(known)))
     whole = bench.subject.explainer
     models = randomisation.shuffled_models(whole.model)
     shuffled = {part: Explainer(model, whole.tokenizer) for part, model in models}
@@ -130,11 +130,11 @@ def try_links(bench: Bench) -> None:
     if bench.subject.gold is None:
         return
     findings, gold = bench.findings("links"), links.GoldPairs(bench.subject)
-    for number, names in findings.missing(len(gold.pairs), list(bench.methods)):
+    for number, names in findings.missing(range(len(gold.pairs)), list(bench.methods)):
         text, target = gold.texts(number)
         for name in names:
             findings.add(number, name, gold.count(number, bench.explain_text(name, text, target).source))
-    if list(findings.missing(len(gold.pairs), [links.PURPOSE_BUILT])):
+    if list(findings.missing(range(len(gold.pairs)), [links.PURPOSE_BUILT])):
         for number, found in enumerate(gold.purpose_built(bench.subject)):
             findings.add(number, links.PURPOSE_BUILT, found)
 
@@ -143,10 +143,12 @@ def try_errors(bench: Bench) -> None:
     """Which tokens a method points at as left out, or as without support."""
     findings, cases = bench.findings("errors"), bench.cases()
     read = errors.CasesRead(bench.subject, cases)
-    for number, names in findings.missing(len(cases), list(bench.methods)):
+    asked = {kind for question, kind in errors.KINDS.items() if question in bench.subject.questions}
+    numbers = [number for number, case in enumerate(cases) if case["kind"] in asked]
+    for number, names in findings.missing(numbers, list(bench.methods)):
         for name in names:
             findings.add(number, name, read.ask(number, bench.explain_text(name, *read.texts(number))))
-    if list(findings.missing(len(cases), [errors.PURPOSE_BUILT])):
+    if list(findings.missing(range(len(cases)), [errors.PURPOSE_BUILT])):
         for number, row in read.purpose_built(bench.texts, bench.targets):
             findings.add(number, errors.PURPOSE_BUILT, row)
 

@@ -25,10 +25,10 @@ class Findings:
         self._journal = Journal(folder / f"{trial}.{self._state.process_index}.jsonl", settings)
         self._settings = settings
 
-    def missing(self, sentences: int, methods: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    def missing(self, sentences: Iterable[int], methods: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
         """This process's sentences for which methods are missing, with these methods, under a progress bar."""
         known = {(row["sentence"], row["method"]) for row in self.rows()}
-        todo = [(number, [name for name in methods if (number, name) not in known]) for number in range(sentences)]
+        todo = [(number, [name for name in methods if (number, name) not in known]) for number in sentences]
         todo = [(number, names) for number, names in todo if names]
         with self._state.split_between_processes(todo) as own:
             label = f"{self._folder.name}: {self._trial}"
