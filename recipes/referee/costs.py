@@ -2,9 +2,10 @@
 
     python recipes/referee/costs.py --place embedded=FOLDER --place europarl-en=FILE --output OUT
 
-Takes the subjects and options of referee.py, goes on from its translations in OUT, and writes OUT/costs.json. Nothing
-else should run meanwhile. Seconds: the median over sentences and rounds. Memory: the largest growth of the process
-while a sentence is explained, beyond the model; Linux tells it, elsewhere it is left out.
+Takes the subjects and options of referee.py, goes on from its translations in OUT, and writes OUT/costs.json. Seconds
+are those of the processor, of all threads together (so set OMP_NUM_THREADS=1), the median over sentences and rounds;
+what else runs hardly changes them. Memory: the largest growth of the process while a sentence is explained, beyond the
+model; Linux tells it, elsewhere it is left out.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from trials.bench import Bench
 
 from hf_lrp.data.json_files import write_json
 
-SENTENCES = 4  # of a subject, spread over its sentences
-ROUNDS = 3
+SENTENCES = 3  # of a subject, spread over its sentences
+ROUNDS = 2
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -53,9 +54,9 @@ def measure(bench: Bench, sentences: int = SENTENCES, rounds: int = ROUNDS) -> d
 
 def _one(bench: Bench, number: int, name: str) -> tuple[int | None, float]:
     before = _memory("VmRSS") if _start_anew() else None
-    started = time.perf_counter()
+    started = time.process_time()
     bench.explain(number, name)
-    taken = time.perf_counter() - started
+    taken = time.process_time() - started
     return (None if before is None else max(0, _memory("VmHWM") - before)), taken
 
 

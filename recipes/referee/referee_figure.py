@@ -14,7 +14,7 @@ from referee_names import in_order, name_of
 from hf_lrp.pictures.look import PAGE, curve_style
 
 COLUMNS = 2
-WIDTH = 48  # of a title, in letters
+WIDTH = 40  # of a title, in letters
 SPREAD = 0.6  # of a method's row, over which models are spread
 
 

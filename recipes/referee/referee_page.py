@@ -4,7 +4,7 @@
 
 Tables stand between `<!-- table NAME -->` and `<!-- end -->`; the rest of the page stays as it is. Names: `advice`
 (what to take for each question), `answers` (by model), `tokens`, `source`, ... (a question's figures), `further
-tokens`, ... (its other figures), `costs`.
+tokens`, ... (its other figures), `costs`, `layers` (word links, layer by layer).
 """
 
 from __future__ import annotations
@@ -41,19 +41,25 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--page", type=Path, default=PAGE_FILE)
     parser.add_argument("--picture", type=Path, default=PICTURE)
     args = parser.parse_args(arguments)
-    answers, costs = read_json(args.results / "answers.json"), args.results / "costs.json"
-    page = fill(args.page.read_text(encoding="utf-8"), answers, read_json(costs) if costs.exists() else {})
+    answers = read_json(args.results / "answers.json")
+    costs, layers = (_read(args.results / name) for name in ("costs.json", "link_layers.json"))
+    page = fill(args.page.read_text(encoding="utf-8"), answers, costs, layers)
     write_atomically(args.page, page.encode())
     with printed_look():
         draw(answers).savefig(args.picture, dpi=200)
 
 
-def fill(page: str, answers: Answers, costs: Costs) -> str:
+def _read(path: Path) -> Mapping[str, Any]:
+    return read_json(path) if path.exists() else {}
+
+
+def fill(page: str, answers: Answers, costs: Costs, layers: Mapping[str, Any]) -> str:
     """The page with its tables written anew."""
     tables = {
         "advice": lambda: advice_table(answers, costs),
         "answers": lambda: answer_table(answers),
         "costs": lambda: cost_table(costs),
+        "layers": lambda: layer_table(layers),
     }
     for question in QUESTIONS:
         tables[question.name] = lambda question=question: question_table(question, answers)
@@ -109,6 +115,16 @@ def cost_table(costs: Costs) -> str:
     rows = [("method", *costs)]
     for name in in_order(name for one in costs.values() for name in one["methods"]):
         rows.append((name_of(name), *(_cost(one["methods"].get(name)) for one in costs.values())))
+    return _lines(rows)
+
+
+def layer_table(layers: Mapping[str, Any]) -> str:
+    """Error rates of word links by layer and step, on each model."""
+    steps = {"predicts": "predicted", "reads": "read"}
+    rows = [("values", *(f"{subject}, where {step}" for subject in layers for step in steps.values()))]
+    for name in dict.fromkeys(name for one in layers.values() for name in one):
+        found = [one.get(name) for one in layers.values()]
+        rows.append((name, *("" if one is None else f"{one[step]:.3f}" for one in found for step in steps)))
     return _lines(rows)
 
 

@@ -31,6 +31,9 @@ TIED = made_up({BASELINE: 0, "erasure": 2, "alti": 2, "nearest": -1}, METHODS)
 OTHER = made_up({BASELINE: 0, "erasure": 0, "alti": 2, "hf_lrp.align": 3}, METHODS)
 
 
+LAYERS = {"one": {"attention, layer 1": {"predicts": 0.5, "reads": 0.25}}}
+
+
 def test_a_winner_is_taken_where_no_model_decides_against_it() -> None:
     found = advise(QUESTION, {"one": CLEAR, "two": TIED})
     assert found.take == ("erasure",)
@@ -53,8 +56,9 @@ def test_lower_is_better_turns_leads() -> None:
 def test_tables_have_every_method_and_model() -> None:
     answers = {"one": {"tokens": CLEAR}, "two": {"tokens": OTHER, "source": TIED}}
     costs = {"one": {"methods": {"erasure": {"seconds": 1.234, "bytes": 3 << 20}}}}
-    names = ("advice", "answers", "costs", "tokens", "further tokens")
-    page = referee_page.fill("".join(f"<!-- table {name} -->\nold\n<!-- end -->\n" for name in names), answers, costs)
+    names = ("advice", "answers", "costs", "layers", "tokens", "further tokens")
+    empty = "".join(f"<!-- table {name} -->\nold\n<!-- end -->\n" for name in names)
+    page = referee_page.fill(empty, answers, costs, LAYERS)
     assert "old" not in page
     assert re.search(
         rf"\| {re.escape(QUESTION.title)} \| depends on the model \|  \|  \| `hf_lrp.align`: \+[01]\.\d\d \|", page
@@ -62,7 +66,8 @@ def test_tables_have_every_method_and_model() -> None:
     assert re.search(r"\| \*\*erasure\*\*, by [12]\.\d\d \[", page)
     assert "| erasure | 1.23 s, 3 MiB |" in page
     assert "| two | ALTI+ |" in page and "nearest tokens" in page
-    assert page == referee_page.fill(page, answers, costs)
+    assert "| attention, layer 1 | 0.500 | 0.250 |" in page
+    assert page == referee_page.fill(page, answers, costs, LAYERS)
 
 
 def test_the_figure_shows_differences_with_their_intervals() -> None:
