@@ -185,6 +185,16 @@ def test_other_languages_of_ids_are_kept(prompted):
     assert explain_one(model, tokenizer, SOURCE, TARGET, forced_bos_token_id=other) == d
 
 
+def test_other_languages_that_are_written_in_texts_are_kept(prompted):
+    model, tokenizer, prompt = prompted
+    [other] = tokenizer.convert_ids_to_tokens(tokenizer(SOURCE).input_ids[:1])
+    c, d = (explain_one(model, tokenizer, SOURCE, text) for text in (TARGET, f"{other} {TARGET}"))
+    if tokenizer.tokenize(other) == [other]:
+        assert d.start_tokens == (prompt[0], other) and torch.equal(d.target_ids, c.target_ids)
+    else:  # M2M100 reads what is written as words
+        assert d.start_tokens == prompt and len(d.target_ids) > len(c.target_ids)
+
+
 def test_generation_config_decides_before_the_tokenizer(prompted):
     model, tokenizer, prompt = prompted
     plain = explain_one(model, tokenizer, SOURCE, TARGET)
