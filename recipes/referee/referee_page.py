@@ -69,7 +69,7 @@ def fill(page: str, answers: Answers, costs: Costs, layers: Mapping[str, Any]) -
 
 def advice_table(answers: Answers, costs: Costs) -> str:
     """Question → what to take → how much better than the next → what it costs."""
-    rows = [("question", "take", "better than the next by", "seconds", "made for it")]
+    rows = [("question", "take", "better than the next by", "seconds per sentence", "made for it")]
     for question in QUESTIONS:
         found = {subject: given[question.name] for subject, given in answers.items() if question.name in given}
         if found:
@@ -149,8 +149,8 @@ def _seconds(advice: Advice, costs: Costs) -> str:
     for name in advice.take:
         taken = [one["methods"][name]["seconds"] for one in costs.values() if name in one["methods"]]
         if taken:
-            cells.append(f"{min(taken):.2f} to {max(taken):.2f}")
-    return ", ".join(cells)
+            cells.append(f"{name_of(name)} {min(taken):.2f} to {max(taken):.2f}")
+    return "; ".join(cells)
 
 
 def _beside(found: Answers) -> str:
