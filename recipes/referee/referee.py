@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
     benches = benches_of(args)
     for bench in benches:
         for name, trial in TRIALS.items():
-            if any(name in TRIALS_OF[question] for question in bench.subject.questions):
+            if not args.decide and any(name in TRIALS_OF[question] for question in bench.subject.questions):
                 trial(bench)
             this_process().wait_for_everyone()
     if this_process().is_main_process:
@@ -117,6 +117,7 @@ def read_options(description: str, arguments: list[str] | None) -> argparse.Name
     )
     parser.add_argument("--only", action="append", default=[], help="only this method, beside the paper's")
     parser.add_argument("--method", action="append", default=[], help="one more: NAME=package.module:ATTRIBUTE")
+    parser.add_argument("--decide", action="store_true", help="try nothing more: answers from what was found so far")
     parser.add_argument("--output", type=Path, required=True, help="folder of what is found")
     return parser.parse_args(arguments)
 

@@ -73,6 +73,10 @@ def check_everything(study: list[str], chosen: list[str], tmp_path: Path) -> dic
     for name, found in answers.items():
         assert {*chosen, "mine"} - {"attention"} <= set(found["standings"]), name
         assert found["winner"] is None  # a handful of sentences decide nothing
+    again = tmp_path / "out" / "answers.json"
+    again.unlink()
+    referee.main([*arguments, "--decide"])
+    assert json.loads(again.read_text(encoding="utf-8")) == {"tiny": answers}
     files = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.jsonl")}
     referee.main(arguments)
     assert files == {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.jsonl")}
