@@ -50,6 +50,8 @@ class Search:
 
 
 SEARCH = Search()
+# Without an encoder: heads with the same keys look alike, are many, and would outvote the ones that link best.
+DECODER_SEARCH = Search(first=2, heads=8, rounds=1)
 
 
 class GoldPair(NamedTuple):
@@ -65,7 +67,7 @@ def find_heads(reader: HeadReader, sources: Sequence[Text | str], targets: Seque
     """Heads and steps found by agreement on these pairs, the best first; never one head at both steps."""
     candidates = all_heads(reader.blocks)
     pairs = [pair.weights for _, pair in read_word_weights(reader, sources, targets, candidates)]
-    return heads_by_agreement(pairs, candidates)
+    return heads_by_agreement(pairs, candidates, SEARCH if reader.has_encoder else DECODER_SEARCH)
 
 
 def heads_by_agreement(pairs: Sequence[Tensor], candidates: Sequence[Head], search: Search = SEARCH) -> LinkHeads:

@@ -88,10 +88,14 @@ class HeadReader:
         return model, self._known[1]
 
     @property
+    def has_encoder(self) -> bool:
+        """Whether the source is read by an encoder, and not as part of a prompt."""
+        return self.network()[1].encoder is not None
+
+    @property
     def blocks(self) -> tuple[Attention, ...]:
         """The attention to the source in each layer; in a model without an encoder, to all that stands before."""
-        _, network = self.network()
-        return attention_blocks(network.decoder, cross=network.encoder is not None)
+        return attention_blocks(self.network()[1].decoder, cross=self.has_encoder)
 
     def read(self, sources: Any, targets: Any) -> PairsRead:
         """Sources and as many targets, texts or ids (what `explain` takes)."""

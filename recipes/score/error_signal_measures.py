@@ -99,39 +99,47 @@ def _begin(prefix: Prefix, count: int) -> Tensor | None:
     return torch.cat([prefix.prompt, prefix.ids[:count]]) if len(prefix.ids) > count + 1 else None
 
 
-def measure(measurer: Measurer, group: str, cases: Sequence[Case], limit_of_slow: int) -> list[dict[str, Any]]:
-    """A row of signals for each case, in order; interrupted, it goes on."""
-    settings = {"cases": _digest([case.as_dict() for case in cases]), "heads": [list(head) for head in measurer.heads]}
-    journal = Journal(measurer.output / f"{group}.signals.jsonl", settings)
+def _settings(measurer: Measurer, cases: Sequence[Case]) -> dict[str, Any]:
+    return {"cases": _digest([case.as_dict() for case in cases]), "heads": [list(head) for head in measurer.heads]}
+
+
+def measure(measurer: Measurer, group: str, cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """A row of signals of one forward pass for each case, in order; interrupted, it goes on."""
+    journal = Journal(measurer.output / f"{group}.signals.jsonl", _settings(measurer, cases))
     with tqdm(total=len(cases), initial=len(journal.rows), desc="Forward passes") as bar:
         while len(journal.rows) < len(cases):
             for row in _signals(measurer, cases[len(journal.rows) : len(journal.rows) + CHUNK]):
                 journal.append(row)
                 bar.update()
-    rows = [dict(row) for row in journal.rows]
+    return [dict(row) for row in journal.rows]
+
+
+def measure_slow(
+    measurer: Measurer, group: str, cases: Sequence[Case], rows: Sequence[dict[str, Any]], limit: int
+) -> None:
+    """Add to the rows of some cases what takes long; interrupted, it goes on."""
     find = {"ratio": _ratio, "source_total": _source_total, "erasure": _erasure}
-    for name, wanted in _wanted(cases, limit_of_slow).items():
+    settings = _settings(measurer, cases) | {"limit": limit}
+    for name, wanted in _wanted(cases, limit).items():
         if not wanted:
             continue
-        more = Journal(measurer.output / f"{group}.{name}.jsonl", settings | {"limit": limit_of_slow})
+        more = Journal(measurer.output / f"{group}.{name}.jsonl", settings)
         with tqdm(total=len(wanted), initial=len(more.rows), desc=name) as bar:
             for place in wanted[len(more.rows) :]:
                 more.append({"values": find[name](measurer, cases, place)})
                 bar.update()
         for place, row in zip(wanted, more.rows, strict=True):
             rows[place][name] = row["values"]
-    return rows
 
 
 def _wanted(cases: Sequence[Case], limit: int) -> dict[str, list[int]]:
     """The places of the cases that a signal which takes long is measured on."""
-    additions, added = ("addition", "made addition"), len(cases)
+    additions = ("addition", "made addition")
     return {
         "ratio": [
-            *_first(cases, additions, False, added),
-            *_first(cases, (*additions, "own", "sampled"), True, added),
-            *_first(cases, ("clean",), False, limit),
-            *_first(cases, ("clean",), True, limit),
+            *_first(cases, ("own", "sampled"), True, len(cases)),
+            *_first(cases, (*additions, "clean"), False, limit),
+            *_first(cases, (*additions, "clean"), True, limit),
         ],
         "source_total": _first(cases, (*additions, "forced, bad", "forced, good"), False, limit),
         "erasure": _first(cases, ("omission", "made omission"), False, limit),

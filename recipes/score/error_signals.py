@@ -19,15 +19,15 @@ Fixed before any of the reported numbers was seen:
 - *MQM.* Tokens in spans marked as omission or addition against the others of the same translations; tokens of
   mistranslations against the others of theirs. Sentences, of every third segment: with an omission, and with any
   major error of accuracy, against those without any error of accuracy. All systems and human translations count.
-- Erasure and R(source), which take long, are measured on the first `--slow` cases of each kind of the reported half,
-  in an order drawn by a hash; of forced beginnings, of the bad ones and of the good ones. There R(source) is the mean
-  from the second step on, and other signals are given for the same cases.
+- Ratios, erasure and R(source), which take long, are measured on the first `--slow` cases of each kind of the reported
+  half, in an order drawn by a hash; of forced beginnings, of the bad ones and of the good ones. There R(source) is the
+  mean from the second step on, and other signals are given for the same cases.
 - *Flags* are words rarer than 0.1 to 5 % of the words in the model's own translations of the chosen half. For words
   without support, four ways to flag are compared on the chosen half: log-probability or its ratio to four other
-  sources (of clean translations, `--slow` of each half), against greedy translations or against such as are drawn from
-  the model's probabilities. The default becomes the one, with its rarity, that flags most of the words added (MQM's
-  and made, half each) among those that flag at most 5 % of the words in others' translations without errors of
-  accuracy; one pass rather than five where it flags at most 5 % fewer. Where none flags so few, the default stays.
+  sources (on `--slow` cases of each kind), against greedy translations or against such as are drawn from the model's
+  probabilities. The default becomes the one, with its rarity, that flags most of the words added (MQM's and made, half
+  each) among those that flag at most 5 % of the words in others' translations without errors of accuracy; one pass
+  rather than five where it flags at most 5 % fewer. Where none flags so few, the default stays.
 - AUROC with 95 % intervals from 1,000 bootstrap draws of sentences (MQM: of segments, with all their translations).
 
 Interrupted, the same command continues. Results, without any sentence: `results.json`.
@@ -39,15 +39,16 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from error_signal_cases import Case, forced_cases, made_cases, mqm_cases, own_cases, sampled_cases
 from error_signal_figures import evaluate, show
-from error_signal_measures import Measurer, measure
+from error_signal_measures import Measurer, measure, measure_slow
 
 from hf_lrp.data.files import write_atomically
 from hf_lrp.data.pairs import hold_out, load_pairs
 from hf_lrp.models.loading import load_checkpoint
+
+SLOW_GROUPS = ("forced", "own", "sampled", "made", "mqm")  # in the order in which they are measured
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -73,13 +74,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "data": [Path(file).name for file in options.data],
         "heads": [list(head) for head in measurer.heads],
     }
-    cases: list[Case] = []
-    rows: list[dict[str, Any]] = []
-    for name, make in groups.items():
-        found = measurer.keep(name, make)
-        rows += measure(measurer, name, found, options.slow)
-        cases += found
-        results = settings | evaluate(cases, rows)
+    found = {name: measurer.keep(name, make) for name, make in groups.items()}
+    rows = {name: measure(measurer, name, cases) for name, cases in found.items()}
+    every = [case for cases in found.values() for case in cases], [row for group in rows.values() for row in group]
+    for name in (None, *SLOW_GROUPS):
+        if name is not None:
+            measure_slow(measurer, name, found[name], rows[name], options.slow)
+        results = settings | evaluate(*every)
         write_atomically(options.output / "results.json", (json.dumps(results, indent=1) + "\n").encode())
     show(results)
 

@@ -8,8 +8,9 @@ from tiny_models import ALL_FAMILIES, tiny_model
 from tiny_tokenizer import tiny_tokenizer
 
 from hf_lrp import Aligner, Alignment, LinkHeads, Text, align, load
+from hf_lrp.links.agreement import DECODER_SEARCH, heads_by_agreement
 from hf_lrp.links.extraction import link_strengths
-from hf_lrp.links.heads import Head
+from hf_lrp.links.heads import Head, all_heads
 from hf_lrp.links.words import read_word_weights
 from hf_lrp.results.alignment import alignment_error_rate
 
@@ -146,6 +147,15 @@ def test_a_decoder_links_the_source_in_its_prompt() -> None:
         tiny_decoder("llama"), tiny_tokenizer(), ["the cat sees"], ["he was on"], heads=heads, prompt="it {source} and"
     )
     assert found[0].source.words == ("the", "cat", "sees") and found[0].target.words == ("he", "was", "on")
+
+
+def test_heads_of_a_decoder_have_a_search_of_their_own() -> None:
+    aligner = Aligner(tiny_decoder("llama"), tiny_tokenizer(), prompt="it {source} and")
+    texts = aligner.texts(["the cat sees", "a dog"] * 10, ["he was on", "the big house"] * 10)
+    found = aligner.find_heads(*texts)
+    candidates = all_heads(aligner.reader.blocks)
+    weights = [pair.weights for _, pair in read_word_weights(aligner.reader, *texts, candidates)]
+    assert found == heads_by_agreement(weights, candidates, DECODER_SEARCH) != heads_by_agreement(weights, candidates)
 
 
 @pytest.mark.parametrize(
