@@ -56,8 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         type=_share,
         default=0.02,
-        help="words are flagged that are rarer than this share of the words in the model's own translations (default: "
-        "%(default)g)",
+        help="source words are flagged that are rarer than this share of the words in the model's own translations, "
+        "words of the translation that are rarer than a quarter of it (default: %(default)g)",
     )
     method.add_argument(
         "--erasure",

@@ -29,11 +29,11 @@ from hf_lrp.links.weights import HeadReader
 from hf_lrp.pages.telling import may_be_spoken_of
 
 LEAST_SENTENCES = 10  # to know what is usual
-HEADS = 4  # of the link heads, the best first, that coverage is read from
+HEADS = 8  # of the link heads, the best first, that coverage is read from
 CHUNK = 64  # pairs that are measured together
 NAMES = ("coverage", "log_probability", "source_word", "target_word")
 
-_FORMAT = "hf_lrp.own_translations"
+_FORMAT = "hf_lrp.own_translations.2"
 _QUANTILES = 1001
 _BATCH = 16  # sentences that are translated together
 

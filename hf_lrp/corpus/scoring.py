@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 MOST_SENTENCES = 200  # to calibrate on, where the pairs' own sources are taken
 RARITY = 0.02
+TARGET_PART = 0.25  # of the rarity: good translations by others have words that the model would not write
 KINDS = (".tsv", ".jsonl")
 
 _COLUMNS = ("coverage", "coverage_rank", "log_probability", "log_probability_rank", "source_total")
@@ -50,7 +51,8 @@ class ScoredWord:
         span: where it stands in the text; None where that is not known.
         value: what it is measured by.
         rank: the share of the words in the model's own translations that have less.
-        flagged: whether that is less than the rarity that was asked for; punctuation never is.
+        flagged: whether that is less than the rarity that was asked for, or on the target side a quarter of it;
+            punctuation never is.
     """
 
     text: str
@@ -65,8 +67,8 @@ class Score:
     """How a translation and its source go together, against the model's own translations.
 
     Attributes:
-        coverage: how far the source is covered: the mean over its tokens of the largest weight that a link head
-            gives them at any step.
+        coverage: how far the source is covered: the mean over its tokens of the largest weight that the link heads
+            together give them at any step.
         coverage_rank: the share of the model's own translations that cover less of their sources.
         log_probability: the mean over the translation's tokens.
         log_probability_rank: the share of the model's own translations that are less probable.
@@ -96,7 +98,8 @@ def score_pairs(
 
     Args:
         own: what is usual for the model, which also says what words are measured by.
-        rarity: words are flagged that are rarer than this share of the words in the model's own translations.
+        rarity: source words are flagged that are rarer than this share of the words in the model's own translations,
+            target words that are rarer than a quarter of it.
         sources: for ratios, which sources the others are taken from; None: those of the pairs.
     """
     texts = [source for source, _ in pairs], [translation for _, translation in pairs]
@@ -123,7 +126,7 @@ def _score(
         log_probability_rank=own.rank("log_probability", support.log_probability),
         source_total=None,
         source_words=_words(reader, support.source, ids[0], pair[0], "source", own, rarity),
-        target_words=_words(reader, support.target, ids[1], pair[1], "target", own, rarity),
+        target_words=_words(reader, support.target, ids[1], pair[1], "target", own, TARGET_PART * rarity),
     )
 
 
@@ -168,7 +171,8 @@ def score_corpus(
         prompt: for a model without an encoder, as for :func:`hf_lrp.explain`, the same for all pairs.
         calibration: what is usual in the model's own translations: that of an earlier run, or sentences to translate
             for one. None: up to 200 of the sources.
-        rarity: words are flagged that are rarer than this share of the words in the model's own translations.
+        rarity: source words are flagged that are rarer than this share of the words in the model's own translations,
+            target words that are rarer than a quarter of it.
         erasure: measure source words by what the translation loses where they are hidden: a forward pass per token.
         ratio: measure target words by their log-probability over its mean with four other sources: four passes more.
         source_share: compute the mean of R_t(source) as well, a description, which takes as long as `explain`; its
@@ -208,7 +212,7 @@ def score_corpus(
         explainer = Explainer(model, tokenizer) if source_share else None
         journal = _score_all(reader, pairs, own, rarity, read, explainer, beside[2], progress)
         if page is not None:
-            write_scores(page, journal.rows, own.sentences, rarity, own.measures.names)
+            write_scores(page, journal.rows, own.sentences, (rarity, TARGET_PART * rarity), own.measures.names)
         write_atomically(out, _format(journal.rows, out.suffix, source_share))
         journal.remove()
     return journal.rows

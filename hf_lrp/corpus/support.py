@@ -1,7 +1,8 @@
 """How far a translation covers its source, and how far the source supports it: by token, by word and by sentence.
 
-All of it comes from batched forward passes. Of a source token, its coverage is the largest weight that the link heads
-give it at any step; of a target token, its support is its log-probability. `docs/score.md` says what they find.
+All of it comes from batched forward passes. Of a source token, its coverage is the largest weight that the link
+heads together give it at any step; of a target token, its support is its log-probability. `docs/score.md` says what
+they find.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Measures:
 
     Attributes:
         erasure: source words by how much the translation's log-probability falls where they are hidden, which takes a
-            pass for each token; else by the largest weight of the link heads.
+            pass for each token; else by the largest weight that the link heads together give them at any step.
         ratio: target words by their log-probability over its mean with four other sources, which takes four passes
             more; else by their log-probability.
     """
@@ -49,8 +50,8 @@ class TokenSupport(NamedTuple):
 
 
 def token_coverage(weights: Tensor) -> Tensor:
-    """The largest weight of each source token over heads and steps: [S] of [heads, T, S]."""
-    return weights.float().amax((0, 1))
+    """The largest weight of each source token over the steps, all heads together: [S] of [heads, T, S]."""
+    return weights.float().mean(0).amax(0)
 
 
 def token_support(reader: HeadReader, pairs: PairsRead, heads: Sequence[Head]) -> Iterator[tuple[int, TokenSupport]]:

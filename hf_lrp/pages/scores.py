@@ -22,12 +22,14 @@ WITHOUT_SUPPORT = {
 }
 
 
-def render_scores(rows: Sequence[Mapping[str, Any]], sentences: int, rarity: float, measures: tuple[str, str]) -> str:
+def render_scores(
+    rows: Sequence[Mapping[str, Any]], sentences: int, rarity: tuple[float, float], measures: tuple[str, str]
+) -> str:
     """The page of some rows of `hf_lrp.corpus.scoring.score_corpus`, least covered sources first, 1,000 at most.
 
     Args:
         sentences: how many translations of the model say what is usual.
-        rarity: what is flagged.
+        rarity: what is flagged of source and target words.
         measures: what source and target words are measured by.
     """
     order = sorted(range(len(rows)), key=lambda n: (rows[n]["coverage"], n))[:MOST_ON_PAGE]
@@ -40,7 +42,7 @@ def render_scores(rows: Sequence[Mapping[str, Any]], sentences: int, rarity: flo
         entries=entries,
         number=len(rows),
         sentences=sentences,
-        rarity=f"{100 * rarity:g} %",
+        rarity=[f"{100 * share:g} %" for share in rarity],
         source_share=any(row["source_total"] is not None for row in rows),
     )
 
@@ -49,7 +51,7 @@ def write_scores(
     path: str | os.PathLike[str],
     rows: Sequence[Mapping[str, Any]],
     sentences: int,
-    rarity: float,
+    rarity: tuple[float, float],
     measures: tuple[str, str],
 ) -> None:
     """Write `render_scores` to a file, which replaces an old one only once all is written."""

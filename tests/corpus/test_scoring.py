@@ -36,14 +36,14 @@ def test_ranks_and_flags_are_those_of_the_own_translations() -> None:
     for (source, translation), score, one in zip(PAIRS, scores, supports, strict=True):
         assert score.coverage_rank == sum(value < one.coverage for value in values["coverage"]) / 3
         assert score.log_probability_rank == sum(v < one.log_probability for v in values["log_probability"]) / 3
-        for text, found, measured, usual in (
-            (source, score.source_words, one.source, words),
-            (translation, score.target_words, one.target, tokens),
+        for text, found, measured, usual, rarity in (
+            (source, score.source_words, one.source, words, 0.3),
+            (translation, score.target_words, one.target, tokens, 0.075),
         ):
             for word, value in zip(found, measured.values, strict=True):
                 rank = sum(other < value for other in usual) / len(usual)
                 assert (word.value, word.rank) == (value, pytest.approx(rank))
-                assert word.flagged == (rank < 0.3 and word.text != ".")
+                assert word.flagged == (rank < rarity and word.text != ".")
                 assert text[slice(*word.span)] == word.text
                 flagged += word.flagged
     assert flagged

@@ -27,7 +27,7 @@ def row(coverage: float = 0.5, source_total: float | None = None, **changes: Any
 
 
 def render(*rows: dict[str, Any], measures: tuple[str, str] = ("coverage", "log-probability")) -> str:
-    return render_scores(rows, 48, 0.02, measures)
+    return render_scores(rows, 48, (0.02, 0.005), measures)
 
 
 def test_flagged_words_are_underlined_in_both_texts() -> None:
@@ -38,7 +38,11 @@ def test_flagged_words_are_underlined_in_both_texts() -> None:
     assert marks[1][0].startswith("its log-probability is -7.50; ")
     assert re.search(r'dir="auto">the <mark[^>]*>.*</mark> sleeps</p>', text)
     assert "coverage 0.500" in text and "(25 %)" in text and "log-probability -1.250" in text
-    assert "1 pairs, compared with 48 translations" in text and "rarer than 2 %" in text
+    assert (
+        "1 pairs, compared with 48 translations" in text
+        and "rarer than 2 % of its words" in text
+        and "rarer than 0.5 %:" in text
+    )
 
 
 def test_reasons_follow_the_measures() -> None:
