@@ -145,7 +145,8 @@ class ErasedPasses:
         inputs[f"{side}attention_mask"] = self._seen(hidden)
         if network.encoder is None:
             if takes(model, "position_ids"):  # or some models count positions by the mask
-                inputs["position_ids"] = torch.arange(ids.shape[1], device=ids.device).expand(count, -1)
+                # not expanded: XGLM adds to them in place in older releases of transformers
+                inputs["position_ids"] = torch.arange(ids.shape[1], device=ids.device).repeat(count, 1)
             return _logits(model(**inputs))
         tokens = self.question.source["input_ids"].expand(count, -1)
         if keeps_source:

@@ -16,10 +16,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from packaging.version import Version
 from page_reader import read_page
 from refused_commands import failure, usage_error
 from rich.cells import cell_len
 from tiny_checkpoint import save_checkpoint
+from tiny_models import RELEASE
 
 import hf_lrp
 from hf_lrp import Contributions, ContributionsList
@@ -404,6 +406,7 @@ def start(*argv: str, **streams) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-m", "hf_lrp", "explain", *argv], env=environment, **streams)
 
 
+@pytest.mark.skipif(Version("5.8") > RELEASE, reason="this release of transformers writes to standard output itself")
 def test_a_reader_that_leaves_early_is_no_error(model):
     Path("en.txt").write_text("the cat sees the dog\n" * 12)
     argv = ["--source-file", "en.txt", "--json", "a.json"]

@@ -15,7 +15,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
 
 def test_versions_threads_and_devices(capsys: pytest.CaptureFixture[str]) -> None:
     found = lines(capsys)
-    assert found["torch"].strip() == torch.__version__
+    assert found["torch"].strip().partition("+")[0] == torch.__version__.partition("+")[0]  # the build may be left out
     assert found["threads"].strip() == str(torch.get_num_threads())
     assert found["devices"].strip().startswith("cpu")
 

@@ -127,7 +127,7 @@ def test_manifest_tells_what_was_computed(finished):
     assert manifest["tokenizer"]["class"] == type(TOKENIZER).__name__ and manifest["predict"] == "top1"
     assert manifest["seed"] == 3 and manifest["prefixes"] == ["reference", "model", "random"]
     assert manifest["selection"]["corpus"]["pairs"] == 40 and manifest["selection"]["lengths"] == [4, 3]
-    assert manifest["versions"]["torch"] == torch.__version__
+    assert manifest["versions"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     assert [shard["rows"] for shard in manifest["shards"]] == [3, 6, 6]
 
 

@@ -11,13 +11,12 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import torch
-import transformers
 from huggingface_hub import errors as hub_errors
 from packaging.version import Version
 from safetensors.torch import load_file, save_file
 from tiny_checkpoint import copy_checkpoint, put_into_cache, save_checkpoint
 from tiny_decoders import tiny_decoder
-from tiny_models import tiny_model
+from tiny_models import RELEASE, tiny_model
 from tiny_tokenizer import nllb, whisper
 from transformers import WhisperFeatureExtractor, WhisperProcessor
 from transformers.utils import logging
@@ -231,18 +230,25 @@ def test_a_checkpoint_without_a_tokenizer(checkpoint, tmp_path):
         load_checkpoint(folder)
 
 
+no_sentencepiece = pytest.mark.skipif(
+    Version("5.8") > RELEASE, reason="this release of transformers fails otherwise where sentencepiece is missing"
+)
+
+
 def test_a_tokenizer_that_transformers_makes_up_is_refused(tmp_path):
     tiny_model("bart").save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match=r"has no tokenizer\. Its files belong beside config\.json: tok"):
         load_checkpoint(tmp_path)
 
 
+@no_sentencepiece
 def test_a_tokenizer_whose_package_is_not_installed(offline):
     assert offline["with-sentencepiece"] == (
         "The tokenizer of somebody/with-sentencepiece needs the package sentencepiece: pip install sentencepiece."
     )
 
 
+@no_sentencepiece
 def test_an_id_in_the_cache_works_offline_as_a_folder_does(offline):
     assert offline["complete"] == "somebody/complete"
 
@@ -255,6 +261,7 @@ def test_an_id_that_is_not_in_the_cache_offline(offline):
     )
 
 
+@no_sentencepiece
 def test_an_id_that_is_only_partly_in_the_cache(offline):
     assert "somebody/without-weights cannot be loaded: it has no weights" in offline["without-weights"]
     assert "`hf download somebody/without-weights --force-download`" in offline["without-weights"]
@@ -318,7 +325,7 @@ def multilingual(folder):
 
 
 # NLLB's tokenizer is loaded as one without languages by the first releases of transformers 5.
-LOSES_LANGUAGES = Version(transformers.__version__) < Version("5.8")
+LOSES_LANGUAGES = Version("5.8") > RELEASE
 
 
 @pytest.mark.skipif(not LOSES_LANGUAGES, reason="for old releases of transformers")

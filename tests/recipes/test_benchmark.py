@@ -68,7 +68,8 @@ def test_a_trial_run_measures_every_section(small, tmp_path, capsys):
     many = results["many: Transformer base"]
     assert set(many["candidates"]["10"]["seconds"]) == {"loop of single calls", "list"}
     assert many["prefixes"]["10"]["seconds"]["explain_prefixes"][0] > 0
-    assert figures["commit"] and figures["machine"]["versions"]["torch"] == torch.__version__
+    assert figures["commit"]
+    assert figures["machine"]["versions"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     assert figures["machine"]["name"] == "this machine" and figures["machine"]["processor"]
     assert all(section["foreign"] >= 0 and section["minutes"] > 0 for section in figures["sections"].values())
     shown = capsys.readouterr().out

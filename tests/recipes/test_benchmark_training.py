@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from tiny_models import tiny_model
+from packaging.version import Version
+from tiny_models import RELEASE, tiny_model
 from tiny_tokenizer import tiny_tokenizer
 from toy_corpus import toy_pairs
 from transformers import TrainerCallback
@@ -41,6 +42,9 @@ def material(module: Any) -> Any:
     return module.Material(model, model, tiny_tokenizer(), texts, encode_pairs(texts, tiny_tokenizer(), workers=1)[0])
 
 
+@pytest.mark.skipif(
+    Version("5.8") > RELEASE, reason="this release of transformers does not log the gradient's norm here"
+)
 def test_both_trainers_compute_the_same(benchmark: Any, tmp_path: Path) -> None:
     class Always(TrainerCallback):
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

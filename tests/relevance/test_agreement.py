@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import decoder_inputs, fill_with_lowest, random_ids, tiny_model
+from tiny_models import RELEASE, decoder_inputs, fill_with_lowest, random_ids, tiny_model
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.fsmt import modeling_fsmt
@@ -116,6 +116,11 @@ def run(model: PreTrainedModel, rule: Rule) -> Relevance:
         )
 
 
+def require_unscaled_t5() -> None:
+    if tiny_model("t5", **UNTIED).config.scale_decoder_outputs:
+        pytest.skip(f"transformers {RELEASE} scales what the output layer of T5 sees in every checkpoint")
+
+
 def distance(one: Relevance, other: Relevance) -> float:
     parts = ("source", "decoder")
     return max(float((getattr(one, part) - getattr(other, part)).abs().max()) for part in parts)
@@ -126,6 +131,8 @@ def distance(one: Relevance, other: Relevance) -> float:
 def test_families_agree(
     one: str, other: str, changes: dict[str, Any], other_changes: dict[str, Any], rule: Rule
 ) -> None:
+    if "t5" in (one, other):
+        require_unscaled_t5()
     first = tiny_model(one, dtype=torch.float64, seed=1, **(UNTIED | changes))
     second = tiny_model(other, dtype=torch.float64, seed=2, **(UNTIED | other_changes))
     before = run(second, rule)
@@ -139,6 +146,7 @@ def test_families_agree(
 
 @pytest.mark.parametrize("rule", [AlphaBeta(), AlphaBeta(0.5, 0.5)], ids=str)
 def test_scaling_what_the_output_layer_sees_makes_no_difference(rule: Rule) -> None:
+    require_unscaled_t5()
     scaled = tiny_model("t5", dtype=torch.float64, seed=1)
     unscaled = tiny_model("t5", dtype=torch.float64, seed=2, **UNTIED)
     copy_weights(scaled, unscaled)

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from packaging.version import Version
 from slow_t5gemma import slow_t5gemma
 from test_blocks import double
-from tiny_models import RELEASE, random_ids
+from tiny_models import random_ids
 from tiny_t5gemma import tiny_t5gemma
 from transformers import T5GemmaForConditionalGeneration
 
@@ -15,9 +14,6 @@ from hf_lrp.relevance.propagation import Relevance, propagate
 from hf_lrp.relevance.rules import Rule
 
 SOURCE, DECODER = random_ids(6, seed=5), random_ids(5, seed=6)
-
-
-pytestmark = pytest.mark.skipif(Version("5.8") > RELEASE, reason="transformers before 5.8 has other windows: refused")
 
 
 @pytest.fixture

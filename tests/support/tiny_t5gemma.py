@@ -1,7 +1,10 @@
 """A tiny T5Gemma with random weights."""
 
+import pytest
 import torch
 from built_once import built_once
+from packaging.version import Version
+from tiny_models import RELEASE
 from torch import nn
 from transformers import T5GemmaConfig, T5GemmaForConditionalGeneration, T5GemmaModuleConfig
 
@@ -9,6 +12,8 @@ from transformers import T5GemmaConfig, T5GemmaForConditionalGeneration, T5Gemma
 @built_once
 def tiny_t5gemma(dtype: torch.dtype = torch.float32) -> T5GemmaForConditionalGeneration:
     """In eval mode, with windows and soft caps that make a difference."""
+    if Version("5.8") > RELEASE:
+        pytest.skip(f"transformers {RELEASE} has other windows in T5Gemma, which is refused")
     stack = T5GemmaModuleConfig(
         vocab_size=40,
         hidden_size=16,

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
+from packaging.version import Version
+from tiny_models import RELEASE
 from transformers import AutoTokenizer, MarianMTModel, PreTrainedTokenizerBase
 
 from hf_lrp import explain
@@ -38,6 +40,11 @@ def trained(request, tmp_path_factory) -> tuple[PreTrainedTokenizerBase, PreTrai
     tokenizer.save_pretrained(folder)
     translation_config(tokenizer, **SIZE).save_pretrained(folder)
     return tokenizer, AutoTokenizer.from_pretrained(folder), request.param
+
+
+def require_two_vocabularies(joint: bool) -> None:
+    if not joint and Version("5.8") > RELEASE:
+        pytest.skip(f"transformers {RELEASE} ties the output layer and reads tokenizers of two vocabularies otherwise")
 
 
 def test_loaded_encodes_and_decodes_alike(trained):
@@ -96,6 +103,7 @@ def test_each_side_shows_its_own_pieces(trained):
 
 def test_a_model_of_this_configuration_trains_generates_and_is_explained(trained):
     _, loaded, joint = trained
+    require_two_vocabularies(joint)
     torch.manual_seed(0)
     config = translation_config(loaded, **SIZE)
     model = MarianMTModel(config).eval()
@@ -164,6 +172,7 @@ def test_the_same_pairs_give_the_same_files(tmp_path):
 
 def test_fingerprints_tell_tokenizers_apart_by_what_they_do(trained):
     tokenizer, loaded, joint = trained
+    require_two_vocabularies(joint)
     before = tokenizer_fingerprint(tokenizer)
     loaded(["Le chien", "Le"], padding=True, truncation=True, max_length=2)
     assert tokenizer_fingerprint(loaded) == before
