@@ -9,7 +9,6 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from hf_lrp.models.heads import HeadNorm, HeadStates, Projection
@@ -17,6 +16,7 @@ from hf_lrp.models.recording import Tape
 from hf_lrp.models.rotation import Rotation, of_all_heads
 from hf_lrp.models.structure import Attention, Branch, FeedForward, FrontEnd, Layer, Residual, Stack
 from hf_lrp.relevance import operations
+from hf_lrp.relevance.memory import new_empty
 from hf_lrp.relevance.rules import Rule
 from hf_lrp.relevance.trace import Trace
 from hf_lrp.relevance.window import WHOLE, Window
@@ -99,7 +99,7 @@ class Backward:
         """From a sum (and the norm after it) to what was added to."""
         if residual.mixes_positions:
             return self._residual(residual, relevance, window)
-        result = torch.empty_like(relevance)
+        result = new_empty(relevance, *relevance.shape)
         size = _positions_at_a_time(residual, relevance)
         for start in range(0, len(relevance), size):
             some = slice(start, min(start + size, len(relevance)))

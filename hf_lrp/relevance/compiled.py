@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from hf_lrp.relevance.memory import contiguous, new_empty
 from hf_lrp.relevance.rules import AlphaBeta, Rule
 
 VARIABLE = "HF_LRP_COMPILED"
@@ -104,10 +105,10 @@ def linear(
 ) -> Tensor:
     """As `hf_lrp.relevance.operations.linear`; turned: as `hf_lrp.relevance.operations.rotated_linear`."""
     (tokens, steps, outputs), inputs = relevance.shape, weight.shape[1]
-    x, weight, relevance = x.contiguous(), weight.contiguous(), relevance.contiguous()
+    x, weight, relevance = x.contiguous(), weight.contiguous(), contiguous(relevance)
     shift = weight.new_zeros(outputs) if bias is None else bias / inputs
     rotation = (None, None, None) if turned is None else tuple(part.contiguous() for part in turned)
-    received = relevance.new_empty(tokens, steps, inputs)
+    received = new_empty(relevance, tokens, steps, inputs)
     library = load_library()
     size = library.linear_memory(steps, inputs)
     sizes = tokens, steps, outputs, inputs, ALL_STEPS if lag is None else lag
@@ -132,9 +133,9 @@ def gated(
 ) -> Tensor:
     """As `hf_lrp.relevance.operations.gated`."""
     (tokens, steps, outputs), inputs = relevance.shape, weight.shape[1]
-    x, weight, gate, relevance = x.contiguous(), weight.contiguous(), gate.contiguous(), relevance.contiguous()
+    x, weight, gate, relevance = x.contiguous(), weight.contiguous(), gate.contiguous(), contiguous(relevance)
     shifts = [weight.new_zeros(outputs) if b is None else b / inputs for b in (bias, gate_bias)]
-    received = relevance.new_empty(tokens, steps, inputs)
+    received = new_empty(relevance, tokens, steps, inputs)
     lost = torch.zeros(tokens, dtype=torch.bool)
     library = load_library()
     sizes = tokens, steps, outputs, inputs, ALL_STEPS if lag is None else lag
@@ -156,9 +157,9 @@ def layer_norm(
 ) -> Tensor:
     """As `hf_lrp.relevance.operations.layer_norm`, in O(d log d) and O(d) per step."""
     tokens, steps, d = relevance.shape
-    x, weight, relevance = x.contiguous(), weight.contiguous(), relevance.contiguous()
+    x, weight, relevance = x.contiguous(), weight.contiguous(), contiguous(relevance)
     shift = None if bias is None else bias.contiguous()
-    received = torch.empty_like(relevance)
+    received = new_empty(relevance, *relevance.shape)
     library = load_library()
     size = library.layer_norm_memory(d)
 
@@ -174,8 +175,8 @@ def layer_norm(
 def rms_norm(x: Tensor, weight: Tensor, relevance: Tensor) -> Tensor:
     """As `hf_lrp.relevance.operations.rms_norm`."""
     tokens, steps, d = relevance.shape
-    x, weight, relevance = x.contiguous(), weight.contiguous(), relevance.contiguous()
-    received = torch.empty_like(relevance)
+    x, weight, relevance = x.contiguous(), weight.contiguous(), contiguous(relevance)
+    received = new_empty(relevance, *relevance.shape)
     library = load_library()
 
     def work(first: int, stride: int) -> None:
@@ -189,8 +190,8 @@ def rms_norm(x: Tensor, weight: Tensor, relevance: Tensor) -> Tensor:
 def residual(x: Tensor, update: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
     """As `hf_lrp.relevance.operations.residual`."""
     tokens, steps, d = relevance.shape
-    x, update, relevance = x.contiguous(), update.contiguous(), relevance.contiguous()
-    to_x, to_update = torch.empty_like(relevance), torch.empty_like(relevance)
+    x, update, relevance = x.contiguous(), update.contiguous(), contiguous(relevance)
+    to_x, to_update = (new_empty(relevance, *relevance.shape) for _ in range(2))
     library = load_library()
 
     def work(first: int, stride: int) -> None:
@@ -222,7 +223,7 @@ def attention(
     heads, queries, steps, value_width = relevance.shape
     steps = queries if own_step else steps
     given = [t if t is None else t.contiguous() for t in (query, key, value, weights, slope)]
-    sent = relevance.movedim(0, 2).contiguous()
+    sent = contiguous(relevance.movedim(0, 2))
     lost = torch.empty(heads, steps, dtype=torch.bool)
     pointers = _pointers(*given, sent, *received, lost)
     sizes = heads, queries, key.shape[1], steps, query.shape[-1], value_width

@@ -17,6 +17,7 @@ from hf_lrp.models.recording import Tape, checked_together
 from hf_lrp.models.structure import Network, Stack, widths
 from hf_lrp.relevance import compiled, operations
 from hf_lrp.relevance.backward import Backward
+from hf_lrp.relevance.memory import recycled
 from hf_lrp.relevance.patching import PatchedModel
 from hf_lrp.relevance.trace import Extent, Inside, Kept, Trace, split
 from hf_lrp.relevance.window import WHOLE, Window
@@ -109,10 +110,10 @@ def _propagate_pairs(
         chosen = _choose(patch, tape, output.logits[0], each)
         del output  # logits are as large as much that comes
         # cheaper than no_grad; forward passes may not: modules keep tensors of them
-        with torch.inference_mode(), compiled.own_threads(patch.rule, chosen.rows):
+        with torch.inference_mode(), recycled(), compiled.own_threads(patch.rule, chosen.rows):
             results.append(_back(patch, tape, chosen, each, keeping, encoder.capacity, encoder, source_tokens))
     assert encoder is not None
-    with torch.inference_mode(), compiled.own_threads(patch.rule, encoder.output):
+    with torch.inference_mode(), recycled(), compiled.own_threads(patch.rule, encoder.output):
         encoder.send_back()
     return results
 
@@ -131,7 +132,7 @@ def _propagate_alone(patch: PatchedModel, given: DecoderInput, kept: Kept | None
     capacity = steps_per_chunk(patch.network, 0, length, logits.element_size(), max_memory)
     chosen = _choose(patch, tape, logits, given)
     del logits
-    with torch.inference_mode(), compiled.own_threads(patch.rule, chosen.rows):
+    with torch.inference_mode(), recycled(), compiled.own_threads(patch.rule, chosen.rows):
         return _back(patch, tape, chosen, given, kept, capacity)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from hf_lrp.relevance import compiled
+from hf_lrp.relevance.memory import new_empty
 from hf_lrp.relevance.operations.joins import add
 from hf_lrp.relevance.rules import Rule, conserve, may_hold, rescale
 
@@ -109,7 +110,7 @@ def attention(
 
 def _empty(like: Tensor, positions: int, steps: int, heads: int, width: int) -> Tensor:
     """[heads, positions, steps, width], in memory [positions, steps, heads, width], as linear layers will want it."""
-    return like.new_empty(positions, steps, heads, width).movedim(2, 0)
+    return new_empty(like, positions, steps, heads, width).movedim(2, 0)
 
 
 def _head_slices(weights: Tensor, relevance: Tensor) -> list[slice]:
