@@ -20,7 +20,7 @@ def test_planted_winners_are_found_and_none_among_equals() -> None:
         assert cases["equals"]["planted wins"] + cases["equals"]["another wins"] <= 2, kind
         assert cases["half the minimum"]["planted wins"] <= 2, kind
         assert all(counts["another wins"] <= 1 for counts in cases.values()), kind
-        assert all(counts["an equal differs"] <= 4 for counts in cases.values()), kind
+        assert sum(counts["an equal differs"] for counts in cases.values()) <= 14, kind  # of 160, at a level of 5 %
         assert cases["four times the minimum"]["planted wins"] >= 36, kind
         assert list(cases) == list(CASES)
 
