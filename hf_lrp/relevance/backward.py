@@ -16,7 +16,7 @@ from hf_lrp.models.recording import Tape
 from hf_lrp.models.rotation import Rotation, of_all_heads
 from hf_lrp.models.structure import Attention, Branch, FeedForward, FrontEnd, Layer, Residual, Stack
 from hf_lrp.relevance import operations
-from hf_lrp.relevance.memory import new_empty
+from hf_lrp.relevance.reused_memory import new_empty
 from hf_lrp.relevance.rules import Rule
 from hf_lrp.relevance.trace import Trace
 from hf_lrp.relevance.window import WHOLE, Window

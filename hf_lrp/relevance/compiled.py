@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hf_lrp.relevance.memory import contiguous, new_empty
+from hf_lrp.relevance.reused_memory import contiguous, new_empty
 from hf_lrp.relevance.rules import AlphaBeta, Rule
 
 VARIABLE = "HF_LRP_COMPILED"

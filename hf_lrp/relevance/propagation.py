@@ -17,8 +17,8 @@ from hf_lrp.models.recording import Tape, checked_together
 from hf_lrp.models.structure import Network, Stack, widths
 from hf_lrp.relevance import compiled, operations
 from hf_lrp.relevance.backward import Backward
-from hf_lrp.relevance.memory import recycled
 from hf_lrp.relevance.patching import PatchedModel
+from hf_lrp.relevance.reused_memory import recycled
 from hf_lrp.relevance.trace import Extent, Inside, Kept, Trace, split
 from hf_lrp.relevance.window import WHOLE, Window
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from hf_lrp.relevance import compiled
-from hf_lrp.relevance.memory import new_empty
 from hf_lrp.relevance.operations.joins import add
+from hf_lrp.relevance.reused_memory import new_empty
 from hf_lrp.relevance.rules import Rule, conserve, may_hold, rescale
 
 # Attention is processed in blocks of queries while its largest intermediate tensor has more elements than this.

@@ -7,7 +7,7 @@ import torch
 from tiny_models import random_ids, tiny_model
 
 from hf_lrp import explain
-from hf_lrp.relevance import memory
+from hf_lrp.relevance import reused_memory as memory
 
 
 @pytest.fixture(autouse=True)
