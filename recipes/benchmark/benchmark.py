@@ -1,6 +1,6 @@
 """Measure speed and memory, as ratios within one run.
 
-    python recipes/benchmark/benchmark.py --output recipes/reproduction/results/benchmark/NAME.json
+    python recipes/benchmark/benchmark.py --output recipes/benchmark/results/NAME.json
         [--checkpoint FOLDER_OR_HUB_ID [--data SOURCES TARGETS]] [--speech FOLDER_OR_HUB_ID]
         [--before FOLDER] [--training [--pairs tatoeba-en-fr.tsv]] [--sections NAME ...] [--quick]
 
