@@ -1,10 +1,13 @@
 """What type checkers see of `explain`: one source gives one result, a list a list."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import hf_lrp
 
 USER = """
 from typing import assert_type
@@ -38,7 +41,9 @@ def test_mypy_knows_what_explain_gives(tmp_path: Path) -> None:
     (tmp_path / "mypy.ini").write_text(OPTIONS)
     (tmp_path / "user.py").write_text(USER + WRONG)
     command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "user.py"]
-    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    # Where the package is: mypy follows no hook of an editable install.
+    where = os.environ | {"MYPYPATH": str(Path(hf_lrp.__file__).parents[1])}
+    found = subprocess.run(command, cwd=tmp_path, env=where, capture_output=True, text=True)
     lines = [line for line in found.stdout.splitlines() if line.startswith("user.py")]
     number = len((USER + WRONG).splitlines())
     assert lines == [f'user.py:{number}: error: "Contributions" has no attribute "lowest_source"  [attr-defined]']
