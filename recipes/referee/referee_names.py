@@ -15,6 +15,8 @@ NAMES = {
     "gradient-x-input": "gradient × input",
     "erasure": "erasure",
     "hf_lrp.align": "`hf_lrp.align`",
+    "eflomal": "eflomal, this file alone",
+    "eflomal-more": "eflomal, with more text",
     "hf-lrp score": "`hf-lrp score`",
     "nearest": "nearest tokens",
     "random-1": "random order",

@@ -54,12 +54,14 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     )
     written = "".join(f"a\ttalk\t1\t{seg}\tr\t{s}\t{t}\tAccuracy/{kind}\tMajor\n" for seg, s, t, kind in rows)
     (tmp_path / "mqm.tsv").write_text(HEADER + written, encoding="utf-8")
+    (tmp_path / "aligner.txt").write_text("0-0 1-1 2-2 3-4 4-3 5-5\n" * 3 + "0-1\n", encoding="utf-8")
     settings = "model: own, data: sources, gold: links, errors: mqm, sentences: 6, shortest: 5"
+    settings += ", aligners: {nearly perfect: aligner, without a place: nowhere}"
     (tmp_path / "study.yaml").write_text(f"tiny: {{{settings}}}\n", encoding="utf-8")
     (tmp_path / "my_module.py").write_text(OWN, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     places = {"own": EMBEDDED_MODEL, **{name: tmp_path / f"{name}.tsv" for name in ("links", "mqm")}}
-    places["sources"] = tmp_path / "sources.txt"
+    places |= {"sources": tmp_path / "sources.txt", "aligner": tmp_path / "aligner.txt"}
     options = [part for name, path in places.items() for part in ("--place", f"{name}={path}")]
     return [*options, "--study", str(tmp_path / "study.yaml"), "--output", str(tmp_path / "out")]
 
@@ -90,6 +92,10 @@ def test_a_method_of_one_s_own_enters_the_table(study: list[str], tmp_path: Path
     assert "mine" in capsys.readouterr().out
     assert links.PURPOSE_BUILT in answers["links"]["standings"]
     assert answers["links"]["standings"][links.PURPOSE_BUILT]["figure"][0] < 0.35
+    # of two pairs of the test half, all six links are found of the first, and a wrong one of the second
+    assert answers["links"]["standings"]["nearly perfect"]["figure"][0] == pytest.approx(1 - 12 / (7 + 12))
+    assert answers["links"]["beside"]["nearly perfect"][0] < 0
+    assert "without a place" not in answers["links"]["standings"]
     assert errors.PURPOSE_BUILT in answers["left-out"]["standings"]
     # weights of attention reach the prefix whatever it says, so that R(source) means nothing
     assert "attention" not in answers["without-support"]["standings"]
@@ -113,6 +119,13 @@ def test_all_methods_answer_all_questions(study: list[str], tmp_path: Path) -> N
             written.count(f"| {referee_page.name_of(method)} |") == asked + 1
         )  # a row of each question, and of costs
     assert (tmp_path / "referee.png").stat().st_size > 10_000
+
+
+def test_links_of_other_pairs_are_refused(study: list[str], tmp_path: Path) -> None:
+    (tmp_path / "aligner.txt").write_text("0-0\n" * 3, encoding="utf-8")
+    subject = Subject("tiny", str(EMBEDDED_MODEL), "", gold=str(tmp_path / "links.tsv"))
+    with pytest.raises(SystemExit, match="has 3 lines, but the gold file 4"):
+        links.GoldPairs(subject).by_aligner(tmp_path / "aligner.txt")
 
 
 # ---- errors

@@ -43,7 +43,7 @@ def _links(bench: Bench) -> Evidence:
         return {}
     pairs = range(len(links.read_pairs(Path(bench.subject.gold))))
     rows: Evidence = {}
-    names = [*bench.methods, links.PURPOSE_BUILT]
+    names = [*bench.methods, links.PURPOSE_BUILT, *bench.subject.aligners]
     for name, found in bench.findings("links").complete(pairs, names).items():
         by_step = {step: [one[step] for one in found] for step in links.STEPS}
         development = np.arange(0, len(found), 2)

@@ -134,9 +134,13 @@ def try_links(bench: Bench) -> None:
         text, target = gold.texts(number)
         for name in names:
             findings.add(number, name, gold.count(number, bench.explain_text(name, text, target).source))
-    if list(findings.missing(range(len(gold.pairs)), [links.PURPOSE_BUILT])):
-        for number, found in enumerate(gold.purpose_built(bench.subject)):
-            findings.add(number, links.PURPOSE_BUILT, found)
+    beside = {links.PURPOSE_BUILT: lambda: gold.purpose_built(bench.subject)}
+    for aligner, path in bench.subject.aligners.items():
+        beside[aligner] = lambda path=path: gold.by_aligner(Path(path))
+    for name, find in beside.items():
+        if list(findings.missing(range(len(gold.pairs)), [name])):
+            for number, found in enumerate(find()):
+                findings.add(number, name, found)
 
 
 def try_errors(bench: Bench) -> None:

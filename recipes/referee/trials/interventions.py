@@ -6,6 +6,7 @@ the unknown token. Replaced: a token of another sentence stands in its place.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
@@ -37,6 +38,7 @@ class Changed:
         self._model, self._sentence, self._step = model, sentence, step
         self._known: dict[Edit, float] = {}
         self._encoded: dict[Edit, Tensor] = {}  # by what is taken from the source: the encoder's output [S, d]
+        self._beginning: Any = None  # of a prompt: keys and values before the source, which no edit changes
 
     def compute(self, edits: Iterable[Edit]) -> None:
         """Get many edits done together."""
@@ -46,11 +48,26 @@ class Changed:
         for first in range(0, len(missing), ROWS):
             some = missing[first : first + ROWS]
             rows = _rows(self._sentence, self._step, some)
-            encoded = [self._encoded[_of_source(edit)] for edit in some] if self._sentence.encoder else None
             with last_position_only(self._model):
-                logits = _predict(self._model, *rows, torch.stack(encoded) if encoded else None)[:, -1]
+                if self._sentence.encoder:
+                    encoded = torch.stack([self._encoded[_of_source(edit)] for edit in some])
+                    logits = _predict(self._model, *rows, encoded)[:, -1]
+                else:
+                    logits = self._predict_after_beginning(*rows[2:])[:, -1]
             values = logits.float().log_softmax(-1)[:, self._sentence.target[self._step]]
             self._known.update(zip(some, values.tolist(), strict=True))
+
+    @torch.no_grad()
+    def _predict_after_beginning(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """Logits after the prompt's beginning, which is read once for all edits."""
+        first = min(self._sentence.columns)
+        if not first:
+            return _predict(self._model, None, None, ids, mask)
+        if self._beginning is None:
+            self._beginning = self._model(input_ids=ids[:1, :first], use_cache=True).past_key_values
+        beginning = copy.deepcopy(self._beginning)
+        beginning.batch_repeat_interleave(len(ids))
+        return self._model(input_ids=ids[:, first:], attention_mask=mask, past_key_values=beginning).logits
 
     @torch.no_grad()
     def _encode(self, edits: Iterable[Edit]) -> None:

@@ -13,6 +13,7 @@ from hf_lrp.links.extraction import DEFAULT, link_strengths, read_links, word_we
 from hf_lrp.links.texts import Text
 from hf_lrp.links.weights import HeadReader
 from hf_lrp.links.words import Words, written
+from hf_lrp.results import alignment
 from trials.subjects import Subject
 
 PAIRS = 60  # of a file, from the first on that is not too long
@@ -25,8 +26,12 @@ Link = tuple[int, int]
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence and its translation, with links that are sure, and links that are possible; the sure among them."""
+    """A sentence and its translation, with links that are sure, and links that are possible; the sure among them.
 
+    line: of the file, from 0.
+    """
+
+    line: int
     source: Text
     target: Text
     sure: frozenset[Link]
@@ -36,7 +41,7 @@ class Pair:
 def read_pairs(path: Path) -> list[Pair]:
     """Lines of source words, target words, and links `i-j` (sure) and `ipj` (possible), parted by tabs."""
     pairs = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines()):
         source, target, links = line.split("\t")
         found: dict[str, set[Link]] = {"-": set(), "p": set()}
         for link in links.split():
@@ -45,7 +50,7 @@ def read_pairs(path: Path) -> list[Pair]:
             found[mark].add((int(first), int(second)))
         if max(len(source.split()), len(target.split())) <= LONGEST:
             sure, possible = frozenset(found["-"]), frozenset(found["-"] | found["p"])
-            pairs.append(Pair(Text.of_words(source.split()), Text.at_spaces(target), sure, possible))
+            pairs.append(Pair(number, Text.of_words(source.split()), Text.at_spaces(target), sure, possible))
     return pairs[:PAIRS]
 
 
@@ -55,6 +60,7 @@ class GoldPairs:
     def __init__(self, subject: Subject) -> None:
         assert subject.gold is not None
         self.pairs = read_pairs(Path(subject.gold))
+        self._lines = len(Path(subject.gold).read_text(encoding="utf-8").splitlines())
         self._reader = HeadReader(subject.explainer.model, subject.explainer.tokenizer, subject.prompt)
         self._read = self._reader.read(
             written([pair.source for pair in self.pairs]), written([pair.target for pair in self.pairs])
@@ -71,6 +77,13 @@ class GoldPairs:
         rows = {"predicts": values, "reads": torch.cat([values[1:], values[-1:]])}
         weights = {step: word_weights(rows[step].clamp(min=0), words.target, words.source) for step in STEPS}
         return {step: self._right(number, read_links(link_strengths(weights[step]), DEFAULT)) for step in STEPS}
+
+    def by_aligner(self, path: Path) -> list[dict[str, dict[str, list[int]]]]:
+        """The same of links in a file, one line for each of the gold file's, whatever step a method would take."""
+        found = alignment.read_links(path).sure
+        if len(found) != self._lines:
+            raise SystemExit(f"{path} has {len(found)} lines, but the gold file {self._lines}: these are other pairs.")
+        return [dict.fromkeys(STEPS, self._right(n, set(found[pair.line]))) for n, pair in enumerate(self.pairs)]
 
     def _right(self, number: int, found: set[Link]) -> dict[str, list[int]]:
         pair = self.pairs[number]

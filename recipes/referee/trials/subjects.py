@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ class Subject:
         sentences: how many are taken, from the first line on that fits.
         shortest, longest: sources with fewer or more tokens are left out.
         gold: file of gold links in the model's direction, if there is one.
+        aligners: files of links that other aligners made for all pairs of ``gold``, by the aligner's name; those that
+            have a place are set beside the methods.
         errors: file of errors that raters marked in translations, as those of MQM, if there is one.
         comma: what parts clauses in sources.
         prompt: with {source}, for a model that is a decoder only.
@@ -38,6 +40,7 @@ class Subject:
     shortest: int = 8
     longest: int = 40
     gold: str | None = None
+    aligners: Mapping[str, str] = field(default_factory=dict)
     errors: str | None = None
     comma: str = ", "
     prompt: str | None = None
@@ -80,5 +83,6 @@ def read_subjects(path: Path, places: Mapping[str, str]) -> list[Subject]:
         if all(place in places for place in named.values()):
             found = {key: places[place] for key, place in named.items()}
             lists = {key: tuple(value) for key, value in settings.items() if isinstance(value, list)}
-            subjects.append(Subject(name, **(settings | lists | found)))
+            aligners = {own: places[place] for own, place in settings.get("aligners", {}).items() if place in places}
+            subjects.append(Subject(name, **(settings | lists | found | {"aligners": aligners})))
     return subjects
