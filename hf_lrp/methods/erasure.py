@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_lrp.methods.method import Question, memory_beyond_pass
+from hf_lrp.models.beginnings import Beginnings
 from hf_lrp.models.passes import (
     Chosen,
     DecoderInput,
@@ -23,6 +24,7 @@ from hf_lrp.models.passes import (
 from hf_lrp.models.structure import widths
 
 Unit = Literal["token", "word", "part"]
+TOGETHER = 16  # inputs that go on from what they share with the untouched one, sorted by where they part from it
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,8 @@ def _explain_one(passes: ErasedPasses, given: DecoderInput, groups: tuple[Sequen
         torch.cat([in_source, in_source.new_zeros(len(in_decoder), in_source.shape[1])]),
         torch.cat([in_decoder.new_zeros(len(in_source), in_decoder.shape[1]), in_decoder]),
     )
-    after = passes.after(given, before.ids, without)
-    fall = _of_choice(before) - after  # [groups, T]
+    unchanged = _of_choice(before)
+    fall = unchanged - passes.after(given, before.ids, unchanged, without)  # [groups, T]
     of_source, of_decoder = fall[: len(in_source)].T, fall[len(in_source) :].T
     source = of_source @ (in_source / in_source.sum(1, keepdim=True)).to(fall)
     positions = torch.arange(given.steps.start, given.steps.stop, device=fall.device)
@@ -98,19 +100,24 @@ def _members(groups: Sequence[int], device: torch.device) -> Tensor:
 class ErasedPasses:
     """Forward passes over one source without some of its tokens, or of the decoder's; in batches that fit.
 
-    The encoder runs once for all rows that keep the source.
+    The encoder runs once for all rows that keep the source. A model without an encoder reads only what comes after the
+    first token that is taken out.
     """
 
     def __init__(self, question: Question, mask: bool) -> None:
         """mask: what is taken out is hidden by the attention mask; else it is replaced only."""
         self.question, self.mask = question, mask
         self._memory: Tensor | None = None
+        self._beginnings: Beginnings | None = None
 
     def before(self, given: DecoderInput) -> Chosen:
         """Logits that are explained, with nothing taken out."""
         model, network = self.question.model, self.question.network
         source = {name: tensor[None] for name, tensor in self.question.source.items()}
-        output = model(**source, **decoder_arguments(model, network, given))
+        arguments = decoder_arguments(model, network, given)
+        output = model(**source, **arguments | {"use_cache": network.encoder is None})
+        if network.encoder is None:
+            self._beginnings = Beginnings.of(getattr(output, "past_key_values", None))
         logits = output.logits[0]
         first = given.steps.start - (len(given.ids) - len(logits))
         require_finite(model, logits[first:])
@@ -118,35 +125,45 @@ class ErasedPasses:
             self._memory = output.encoder_last_hidden_state
         return choose_logits(logits[first : first + given.steps.stop - given.steps.start], given)
 
-    def after(self, given: DecoderInput, ids: Tensor, erased: Erased) -> Tensor:
-        """[n, T], log-probabilities of ids [T], or differences of ids [T, 2], for n versions of the input."""
-        result = torch.empty(len(erased.decoder), len(ids), device=ids.device, dtype=self.question.model.dtype)
+    def after(self, given: DecoderInput, ids: Tensor, unchanged: Tensor, erased: Erased) -> Tensor:
+        """[n, T], log-probabilities of ids [T], or differences of ids [T, 2], for n versions of the input.
+
+        unchanged: [T], those of the untouched input, which hold for steps before anything is taken out.
+        """
+        result = unchanged.repeat(len(erased.decoder), 1)
         whole = ~erased.source.any(1)
+        first = erased.decoder.int().argmax(1)
         for keeps_source in (True, False):
             rows = (whole == keeps_source).nonzero()[:, 0]
+            rows = rows[first[rows].argsort(stable=True)]
             for some in rows.split(self._rows_at_once(given)) if len(rows) else ():
                 part = Erased(erased.source[some], erased.decoder[some])
-                logits = self._run(given, part, keeps_source)
-                first = given.steps.start - (len(given.ids) - logits.shape[1])
-                logits = logits[:, first : first + len(ids)]
+                shared = 0 if self._beginnings is None else int(first[some[0]])
+                logits = self._run(given, part, keeps_source, shared)
+                at = len(given.ids) - logits.shape[1]  # where the first of the logits stands
+                begin = max(at, given.steps.start)
+                logits, step = logits[:, begin - at : given.steps.stop - at], begin - given.steps.start
                 require_finite(self.question.model, logits)
-                result[some] = _log_probability(logits, ids)
+                result[some, step:] = _log_probability(logits, ids[step:])
         return result
 
-    def _run(self, given: DecoderInput, erased: Erased, keeps_source: bool) -> Tensor:
-        """[n, positions, V]"""
+    def _run(self, given: DecoderInput, erased: Erased, keeps_source: bool, shared: int) -> Tensor:
+        """[n, positions, V]; shared: the decoder's first positions, as they are in the untouched input."""
         model, network, count = self.question.model, self.question.network, len(erased.decoder)
         inputs: dict[str, Any] = dict(decoder_arguments(model, network, given))
         side = "" if network.encoder is None else "decoder_"
         ids = given.ids.expand(count, -1).masked_fill(erased.decoder, self.question.unknown[1])
         hidden = erased.decoder.clone()
         hidden[:, 0] = False  # something must be left to attend to
-        inputs[f"{side}input_ids"] = ids
+        inputs[f"{side}input_ids"] = ids[:, shared:]
         inputs[f"{side}attention_mask"] = self._seen(hidden)
         if network.encoder is None:
             if takes(model, "position_ids"):  # or some models count positions by the mask
                 # not expanded: XGLM adds to them in place in older releases of transformers
-                inputs["position_ids"] = torch.arange(ids.shape[1], device=ids.device).repeat(count, 1)
+                inputs["position_ids"] = torch.arange(shared, ids.shape[1], device=ids.device).repeat(count, 1)
+            if shared and self._beginnings is not None:
+                inputs["past_key_values"] = self._beginnings.cut(shared, count)
+                inputs["use_cache"] = True
             return _logits(model(**inputs))
         tokens = self.question.source["input_ids"].expand(count, -1)
         if keeps_source:
@@ -170,7 +187,13 @@ class ErasedPasses:
         written = given.steps.stop - (given.steps.start if question.network.encoder is None else 0)
         logits = 3 * written * len(question.network.head.weight)
         row = question.model.dtype.itemsize * (longest * (10 * width + 4 * widest + 4 * heads * longest) + logits)
-        return max(1, memory_beyond_pass(question, row) // row)
+        memory = memory_beyond_pass(question, row)
+        if self._beginnings is None:
+            return max(1, memory // row)
+        row += 2 * self._beginnings.bytes  # of a layer, what was there and what is put together stand side by side
+        if memory < row:
+            self._beginnings = None
+        return max(1, min(TOGETHER, memory // row))
 
 
 def _attention(question: Question) -> Iterator[Any]:

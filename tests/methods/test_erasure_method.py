@@ -9,6 +9,7 @@ from tiny_models import tiny_model
 from tiny_questions import MODELS, model_of, question_of, values_of
 from torch import Tensor
 
+from hf_lrp.methods import erasure
 from hf_lrp.methods.erasure import Erasure
 
 TEXT_MODELS = [name for name in MODELS if name != "whisper"]
@@ -16,7 +17,8 @@ TEXT_MODELS = [name for name in MODELS if name != "whisper"]
 
 @pytest.mark.parametrize("name", TEXT_MODELS)
 @pytest.mark.parametrize("by", ["mask", "replace"])
-def test_equals_one_call_per_token(name: str, by: str) -> None:
+def test_equals_one_call_per_token(name: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erasure, "TOGETHER", 2)
     model = model_of(name)
     question = question_of(model)._replace(unknown=(3, 4))
     (values,) = Erasure(by=by).explain(question)  # type: ignore[arg-type]
@@ -41,6 +43,17 @@ def test_rows_in_batches_that_fit_make_no_difference(name: str) -> None:
     assert enough is not None
     torch.testing.assert_close(enough.source, together.source, rtol=0, atol=1e-9)
     torch.testing.assert_close(enough.decoder, together.decoder, rtol=0, atol=1e-9)
+
+
+def test_without_an_encoder_only_what_follows_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erasure, "TOGETHER", 2)
+    model, read = tiny_decoder("llama"), []
+    hook = model.register_forward_pre_hook(
+        lambda _, given, named: read.append(tuple(named["input_ids"].shape)), with_kwargs=True
+    )
+    Erasure().explain(question_of(model))
+    hook.remove()
+    assert read == [(1, 7), (2, 7), (2, 5), (2, 3), (1, 1)]
 
 
 def test_units_are_taken_out_together_and_share_their_value() -> None:
