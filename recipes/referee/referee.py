@@ -4,7 +4,8 @@
 
 tries the subjects of `subjects.yaml` whose models and files have a place. What is found is kept sentence by sentence
 in OUT; the same command goes on where it was interrupted. `--method NAME=package.module:ATTRIBUTE` enters one more
-method. When all is tried, OUT/answers.json has the verdicts, and a table of them is printed.
+method. When all is tried, OUT/answers.json has the verdicts, beside those of earlier runs on other subjects and
+questions, and a table of them is printed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from trials.contestants import METHODS, read_method
 from trials.subjects import read_subjects
 
 from hf_lrp.corpus.processes import this_process
-from hf_lrp.data.json_files import write_json
+from hf_lrp.data.json_files import read_json, write_json
 
 SUBJECTS = Path(__file__).parent / "subjects.yaml"
 
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
             this_process().wait_for_everyone()
     if this_process().is_main_process:
         answers = {bench.subject.name: decide(bench) for bench in benches}
-        write_json(args.output / "answers.json", {name: _plain(found) for name, found in answers.items()})
+        _keep(args.output / "answers.json", answers)
         for name, found in answers.items():
             print(f"\n{name}\n{table(found)}")
 
@@ -93,8 +94,12 @@ def table(answers: dict[str, Answer]) -> str:
     return "\n".join(lines)
 
 
-def _plain(answers: dict[str, Answer]) -> dict[str, object]:
-    return {name: asdict(found) for name, found in answers.items()}
+def _keep(path: Path, answers: dict[str, dict[str, Answer]]) -> None:
+    """Write answers beside those that are there of other subjects and questions."""
+    kept: dict[str, dict[str, object]] = read_json(path) if path.exists() else {}
+    for subject, found in answers.items():
+        kept.setdefault(subject, {}).update({name: asdict(one) for name, one in found.items()})
+    write_json(path, kept)
 
 
 def _place(given: str) -> tuple[str, str]:

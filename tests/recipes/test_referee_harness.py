@@ -79,6 +79,11 @@ def check_everything(study: list[str], chosen: list[str], tmp_path: Path) -> dic
     again.unlink()
     referee.main([*arguments, "--decide"])
     assert json.loads(again.read_text(encoding="utf-8")) == {"tiny": answers}
+    kept = {"another": {"tokens": {}}, "tiny": {name: {} if name == "links" else answers[name] for name in answers}}
+    again.write_text(json.dumps(kept), encoding="utf-8")
+    referee.main([*arguments, "--decide", "--question", "links"])
+    assert json.loads(again.read_text(encoding="utf-8")) == {"another": {"tokens": {}}, "tiny": answers}
+    again.unlink()
     files = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.jsonl")}
     referee.main(arguments)
     assert files == {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.jsonl")}
