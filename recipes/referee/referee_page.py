@@ -74,7 +74,8 @@ def advice_table(answers: Answers, costs: Costs) -> str:
         found = {subject: given[question.name] for subject, given in answers.items() if question.name in given}
         if found:
             advice = advise(question, found)
-            rows.append((question.title, _taken(advice), _lead(advice), _seconds(advice, costs), _beside(found)))
+            taken = _taken(advice) if advice.take else _by_model(question, found)
+            rows.append((question.title, taken, _lead(advice), _seconds(advice, costs), _beside(found)))
     return _lines(rows)
 
 
@@ -128,9 +129,17 @@ def layer_table(layers: Mapping[str, Any]) -> str:
     return _lines(rows)
 
 
+def _by_model(question: Question, found: Answers) -> str:
+    """The winners by model, and what may be taken on all models without one."""
+    parts = [f"{subject} **{name_of(one['winner'])}**" for subject, one in found.items() if one["winner"] is not None]
+    others = {subject: one for subject, one in found.items() if one["winner"] is None}
+    take = advise(question, others).take if others else ()
+    if take:
+        parts.append(f"others {', '.join(map(name_of, take))}")
+    return f"depends on the model: {'; '.join(parts)}" if parts else "depends on the model"
+
+
 def _taken(advice: Advice) -> str:
-    if not advice.take:
-        return "depends on the model"
     if len(advice.take) > 1:
         return "no winner: " + ", ".join(map(name_of, advice.take))
     return f"**{name_of(advice.take[0])}**"

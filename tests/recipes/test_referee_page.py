@@ -61,13 +61,24 @@ def test_tables_have_every_method_and_model() -> None:
     page = referee_page.fill(empty, answers, costs, LAYERS)
     assert "old" not in page
     assert re.search(
-        rf"\| {re.escape(QUESTION.title)} \| depends on the model \|  \|  \| `hf_lrp.align`: \+[01]\.\d\d \|", page
+        rf"\| {re.escape(QUESTION.title)} \| depends on the model: one \*\*erasure\*\*; two \*\*ALTI\+\*\* \|  \|  \| "
+        r"`hf_lrp.align`: \+[01]\.\d\d \|",
+        page,
     )
     assert re.search(r"\| \*\*erasure\*\*, by [12]\.\d\d \[", page)
     assert "| erasure | 1.23 s, 3 MiB |" in page
     assert "| two | ALTI+ |" in page and "nearest tokens" in page
     assert "| attention, layer 1 | 0.500 | 0.250 |" in page
     assert page == referee_page.fill(page, answers, costs, LAYERS)
+
+
+def test_what_depends_on_the_model_is_said_by_model() -> None:
+    found = {"one": CLEAR, "two": OTHER, "three": TIED}
+    page = referee_page.advice_table({name: {"tokens": one} for name, one in found.items()}, {})
+    (row,) = (line for line in page.splitlines() if line.startswith(f"| {QUESTION.title}"))
+    taken = row.split(" | ")[1]
+    assert taken.startswith("depends on the model: one **erasure**; two **ALTI+**; others ")
+    assert set(taken.partition("others ")[2].split(", ")) == {"erasure", "ALTI+"}
 
 
 def test_the_figure_shows_differences_with_their_intervals() -> None:
